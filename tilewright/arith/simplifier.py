@@ -20,30 +20,18 @@ from tilewright.arith.matching import rewrite
 from tilewright.arith.ranges import interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import commutative, operation, rebuild
 from tilewright.arith.state import State, is_index, wrapped
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import (
-    COMPARISONS,
-    OPPOSITE,
-    Binary,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Region,
-    Select,
-    Unary,
-    Var,
-)
 from tilewright.ir.visitor import fields_of
 
-Value: TypeAlias = "Linear | Expr"
+Value: TypeAlias = "Linear | ir.Expr"
 
 _LARGEST_PRODUCT = 24
 """Terms beyond which a product of sums is left a product."""
 
 
-def value_of(state: State, expr: Expr) -> Value:
+def value_of(state: State, expr: ir.Expr) -> Value:
     """The canonical value of an expression under the facts of the scope."""
     found: Value | None = state.conclusions.values.get(expr)
     if found is None:
@@ -52,7 +40,7 @@ def value_of(state: State, expr: Expr) -> Value:
     return found
 
 
-def simplified(state: State, expr: Expr) -> Expr:
+def simplified(state: State, expr: ir.Expr) -> ir.Expr:
     """The unique expression of an expression's canonical value."""
     value = value_of(state, expr)
     if not isinstance(value, Linear):
@@ -62,19 +50,19 @@ def simplified(state: State, expr: Expr) -> Expr:
     return result
 
 
-def form_of(state: State, expr: Expr) -> Linear:
+def form_of(state: State, expr: ir.Expr) -> Linear:
     """The linear form of an index expression."""
     value = value_of(state, expr)
     assert isinstance(value, Linear), expr.dtype
     return value
 
 
-def _as_value(state: State, expr: Expr) -> Value:
+def _as_value(state: State, expr: ir.Expr) -> Value:
     """A unique expression whose operands are simplified, as a value."""
     return state.form(expr) if is_index(expr.dtype) else _known(state, expr)
 
 
-def _known(state: State, expr: Expr) -> Expr:
+def _known(state: State, expr: ir.Expr) -> ir.Expr:
     """The truth of a condition that is a fact."""
     if expr.dtype.kind == "bool" and state.facts.conditions:
         truth = state.facts.conditions.get(expr)
@@ -83,7 +71,7 @@ def _known(state: State, expr: Expr) -> Expr:
     return expr
 
 
-def _by_rules(state: State, expr: Expr) -> Value:
+def _by_rules(state: State, expr: ir.Expr) -> Value:
     """What the table of rules makes of a unique expression whose operands are simplified."""
     result = rewrite(state, expr)
     return _as_value(state, expr) if result is None else value_of(state, result)
@@ -92,13 +80,13 @@ def _by_rules(state: State, expr: Expr) -> Value:
 # Leaves and nodes without laws of their own ------------------------------------------------------
 
 
-def _const(state: State, expr: Const) -> Value:
+def _const(state: State, expr: ir.Const) -> Value:
     if is_index(expr.dtype):
         return linear.constant(int(expr.value))
     return state.interner.literal(expr.dtype, expr.value)
 
 
-def _var(state: State, expr: Var) -> Value:
+def _var(state: State, expr: ir.Var) -> Value:
     state.conclusions.met.add(expr)
     if not is_index(expr.dtype):
         return _known(state, expr)
@@ -108,25 +96,25 @@ def _var(state: State, expr: Var) -> Value:
     return state.facts.equal.get(expr) or linear.of_atom(expr)
 
 
-def _call(state: State, expr: Call) -> Value:
+def _call(state: State, expr: ir.Call) -> Value:
     record = INTRINSICS.get(expr.function)
     if record is not None and not record.pure:
         # two calls are two events: never made one, their arguments simplified all the same
-        return _as_value(state, Call(expr.dtype, expr.function, _simplified_field(state, expr.arguments)))
+        return _as_value(state, ir.Call(expr.dtype, expr.function, _simplified_field(state, expr.arguments)))
     return _rebuilt(state, expr)
 
 
-def _rebuilt(state: State, expr: Expr) -> Value:
+def _rebuilt(state: State, expr: ir.Expr) -> Value:
     """The node with its children simplified."""
     fields = [_simplified_field(state, getattr(expr, name)) for name in fields_of(type(expr))]
     return _by_rules(state, state.interner.node(type(expr), expr.dtype, *fields))
 
 
 def _simplified_field(state: State, value: object) -> Any:
-    if isinstance(value, Expr):
+    if isinstance(value, ir.Expr):
         return simplified(state, value)
-    if isinstance(value, Region):
-        return Region(value.buffer, _simplified_field(state, value.starts), _simplified_field(state, value.extents))
+    if isinstance(value, ir.Region):
+        return ir.Region(value.buffer, _simplified_field(state, value.starts), _simplified_field(state, value.extents))
     if isinstance(value, tuple):
         return tuple(_simplified_field(state, item) for item in value)
     return value
@@ -135,7 +123,7 @@ def _simplified_field(state: State, value: object) -> Any:
 # Binary operators -------------------------------------------------------------------------------
 
 
-def _binary(state: State, expr: Binary) -> Value:
+def _binary(state: State, expr: ir.Binary) -> Value:
     operand = expr.left.dtype
     if operand.lanes != 1:
         return _rebuilt(state, expr)
@@ -146,13 +134,13 @@ def _binary(state: State, expr: Binary) -> Value:
         if rule is not None:
             form = rule(state, form_of(state, expr.left), form_of(state, expr.right), expr.dtype)
             return form if form.terms else linear.constant(wrapped(form.constant, expr.dtype))
-        if expr.op in COMPARISONS:
+        if expr.op in ir.COMPARISONS:
             return compare(state, expr.op, form_of(state, expr.left), form_of(state, expr.right), operand)
     left, right = simplified(state, expr.left), simplified(state, expr.right)
-    if isinstance(left, Const) and isinstance(right, Const):
+    if isinstance(left, ir.Const) and isinstance(right, ir.Const):
         folded = fold_binary(expr.op, left.value, right.value, operand)
         if folded is not None:
-            return _const(state, Const(expr.dtype, folded))
+            return _const(state, ir.Const(expr.dtype, folded))
     node = state.interner.binary(expr.dtype, expr.op, left, right)
     if operand.is_integer:
         decided = _by_bounds(state, node)
@@ -161,9 +149,9 @@ def _binary(state: State, expr: Binary) -> Value:
     return _by_rules(state, node)
 
 
-def _by_bounds(state: State, node: Binary) -> Value | None:
+def _by_bounds(state: State, node: ir.Binary) -> Value | None:
     """A comparison, minimum or maximum of integers that their bounds decide."""
-    if node.op not in COMPARISONS and node.op not in ("min", "max"):
+    if node.op not in ir.COMPARISONS and node.op not in ("min", "max"):
         return None
     a, b = interval_of(state, node.left), interval_of(state, node.right)
     below = a[1] is not None and b[0] is not None and a[1] <= b[0]
@@ -186,10 +174,10 @@ def _by_bounds(state: State, node: Binary) -> Value | None:
     return state.interner.literal(node.dtype, true) if true or false else None
 
 
-def _logical(state: State, expr: Binary) -> Value:
+def _logical(state: State, expr: ir.Binary) -> Value:
     """A lazy operator: its right side is evaluated only where the left side does not decide."""
     left = simplified(state, expr.left)
-    if isinstance(left, Const):
+    if isinstance(left, ir.Const):
         return value_of(state, expr.right) if left.value == (expr.op == "all") else left
     right = simplified(state, expr.right)
     if _is_related(state, left, right):
@@ -199,7 +187,7 @@ def _logical(state: State, expr: Binary) -> Value:
     return _by_rules(state, state.interner.binary(expr.dtype, expr.op, left, right))
 
 
-def _is_related(state: State, condition: Expr, expr: Expr) -> bool:
+def _is_related(state: State, condition: ir.Expr, expr: ir.Expr) -> bool:
     """Whether knowing `condition` may well simplify `expr`: what one mentions, the other does too."""
     a, b = state.interner.variables(condition), state.interner.variables(expr)
     return bool(a) and (a <= b or b <= a)
@@ -282,7 +270,7 @@ def _extremum(op: str) -> Callable[[State, Linear, Linear, DType], Linear]:
     def of(state: State, a: Linear, b: Linear, dtype: DType) -> Linear:
         form = extremum(state, op, a, b, dtype)
         single = form.single_atom()
-        if single is None or single[1] != 1 or form.constant or not isinstance(single[0], Binary):
+        if single is None or single[1] != 1 or form.constant or not isinstance(single[0], ir.Binary):
             return form
         result = rewrite(state, single[0]) if single[0].op == op else None
         return form if result is None else form_of(state, result)
@@ -300,22 +288,22 @@ _INDEX_OPERATIONS: dict[str, Callable[[State, Linear, Linear, DType], Linear]] =
 # Unary operators, conversions, choices ----------------------------------------------------------
 
 
-def _unary(state: State, expr: Unary) -> Value:
+def _unary(state: State, expr: ir.Unary) -> Value:
     if is_index(expr.dtype) and expr.op in ("neg", "invert"):
         form = linear.scale(form_of(state, expr.value), -1)
         form = linear.shift(form, -1) if expr.op == "invert" else form  # ~x == -x - 1
         return form if form.terms else linear.constant(wrapped(form.constant, expr.dtype))
     value = simplified(state, expr.value)
-    if isinstance(value, Const):
+    if isinstance(value, ir.Const):
         folded = fold_unary(expr.op, value.value, expr.dtype)
         if folded is not None:
-            return _const(state, Const(expr.dtype, folded))
-    if expr.op == "not" and isinstance(value, Binary) and is_index(value.left.dtype) and value.op in COMPARISONS:
-        return compare(state, OPPOSITE[value.op], state.form(value.left), state.form(value.right), value.left.dtype)
-    return _by_rules(state, state.interner.node(Unary, expr.dtype, expr.op, value))
+            return _const(state, ir.Const(expr.dtype, folded))
+    if expr.op == "not" and isinstance(value, ir.Binary) and is_index(value.left.dtype) and value.op in ir.COMPARISONS:
+        return compare(state, ir.OPPOSITE[value.op], state.form(value.left), state.form(value.right), value.left.dtype)
+    return _by_rules(state, state.interner.node(ir.Unary, expr.dtype, expr.op, value))
 
 
-def _cast(state: State, expr: Cast) -> Value:
+def _cast(state: State, expr: ir.Cast) -> Value:
     source, target = expr.value.dtype, expr.dtype
     if source.lanes != 1:
         return _rebuilt(state, expr)
@@ -326,25 +314,27 @@ def _cast(state: State, expr: Cast) -> Value:
         fits = intervals.within(interval_of_form(state, form), target)
         if target.bits >= source.bits or fits:
             return form
-        return linear.of_atom(state.interner.node(Cast, target, rebuild(state, form, source)))
+        return linear.of_atom(state.interner.node(ir.Cast, target, rebuild(state, form, source)))
     value = simplified(state, expr.value)
-    if isinstance(value, Const):
+    if isinstance(value, ir.Const):
         folded = fold_cast(value.value, source, target)
         if folded is not None:
-            return _const(state, Const(target, folded))
-    if isinstance(value, Cast) and _may_skip(state, value, target):
-        return value_of(state, Cast(target, value.value)) if value.value.dtype != target else _again(state, value.value)
+            return _const(state, ir.Const(target, folded))
+    if isinstance(value, ir.Cast) and _may_skip(state, value, target):
+        return (
+            value_of(state, ir.Cast(target, value.value)) if value.value.dtype != target else _again(state, value.value)
+        )
     if value.dtype == target:
         return _again(state, value)
-    return _as_value(state, state.interner.node(Cast, target, value))
+    return _as_value(state, state.interner.node(ir.Cast, target, value))
 
 
-def _again(state: State, expr: Expr) -> Value:
+def _again(state: State, expr: ir.Expr) -> Value:
     """The value of a unique, simplified expression."""
     return state.form(expr) if is_index(expr.dtype) else expr
 
 
-def _may_skip(state: State, inner: Cast, target: DType) -> bool:
+def _may_skip(state: State, inner: ir.Cast, target: DType) -> bool:
     """Whether a conversion of a conversion is one from the first type, since the middle one loses nothing."""
     first, middle = inner.value.dtype, inner.dtype
     if first.lanes != 1 or not holds_exactly(middle, first):
@@ -357,21 +347,21 @@ def _may_skip(state: State, inner: Cast, target: DType) -> bool:
     return first == target or (first.is_integer and middle.is_integer) or (first.kind == "bool" and target.is_integer)
 
 
-def _select(state: State, expr: Select) -> Value:
+def _select(state: State, expr: ir.Select) -> Value:
     condition = simplified(state, expr.condition)
-    if isinstance(condition, Const):
+    if isinstance(condition, ir.Const):
         return value_of(state, expr.then if condition.value else expr.otherwise)
     then = _under(state, condition, True, expr.then)
     otherwise = _under(state, condition, False, expr.otherwise)
     if then is otherwise:
         return _again(state, then)
-    return _by_rules(state, state.interner.node(Select, expr.dtype, condition, then, otherwise))
+    return _by_rules(state, state.interner.node(ir.Select, expr.dtype, condition, then, otherwise))
 
 
-def _under(state: State, condition: Expr, truth: bool, expr: Expr) -> Expr:
+def _under(state: State, condition: ir.Expr, truth: bool, expr: ir.Expr) -> ir.Expr:
     """`expr` simplified where a condition is known."""
     result = simplified(state, expr)
-    if isinstance(result, (Const, Var)) or not _is_related(state, condition, result):
+    if isinstance(result, (ir.Const, ir.Var)) or not _is_related(state, condition, result):
         return result
     with state.scope():
         learn(state, condition, truth)
@@ -379,5 +369,6 @@ def _under(state: State, condition: Expr, truth: bool, expr: Expr) -> Expr:
 
 
 _VALUES: dict[type, Callable[[State, Any], Value]] = {
-    Const: _const, Var: _var, Binary: _binary, Unary: _unary, Cast: _cast, Select: _select, Call: _call,
+    ir.Const: _const, ir.Var: _var, ir.Binary: _binary, ir.Unary: _unary, ir.Cast: _cast,
+    ir.Select: _select, ir.Call: _call,
 }  # fmt: skip

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.errors import InvalidLayout
 from tilewright.ir.literals import register_literal
-from tilewright.ir.nodes import Expr, Extent, const, expr, index_binary
+from tilewright.ir.nodes import Expr, Extent, const, expr
 from tilewright.layout.digits import (
     MEMORY,
     NOTHING,

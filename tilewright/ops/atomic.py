@@ -7,19 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST, LEAST
-from tilewright.ir.nodes import (
-    Call,
-    Effects,
-    Evaluate,
-    Expr,
-    Region,
-    Statement,
-    TileOperator,
-    cast,
-    tile_operator,
-)
 from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
@@ -27,8 +17,8 @@ KINDS = ("add", "max", "min", "and", "or", "xor")
 ORDERS = ("relaxed", "acquire", "release", "acq_rel", "seq_cst")
 
 
-@tile_operator("atomic")
-class Atomic(TileOperator):
+@ir.tile_operator("atomic")
+class Atomic(ir.TileOperator):
     """``destination[...] = destination[...] op value[...]``, each element atomically.
 
     The scalar form, which returns the old value, is the intrinsic ``atomic_<kind>``.
@@ -41,8 +31,8 @@ class Atomic(TileOperator):
     order : memory order, one of `ORDERS`.
     """
 
-    destination: Region
-    value: Region | Expr
+    destination: ir.Region
+    value: ir.Region | ir.Expr
     kind: str = "add"
     order: str = "relaxed"
 
@@ -52,7 +42,7 @@ class Atomic(TileOperator):
             yield f"the kind is {self.kind!r}, but should be one of {', '.join(KINDS)}"
         if self.order not in ORDERS:
             yield f"the memory order is {self.order!r}, but should be one of {', '.join(ORDERS)}"
-        if isinstance(self.value, Region) and not same_shape(self.value.tile_shape, self.destination.tile_shape):
+        if isinstance(self.value, ir.Region) and not same_shape(self.value.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: value {shape_text(self.value)}, destination {shape_text(self.destination)}"
         if self.kind in ("and", "or", "xor") and not dtype.is_integer:
             yield f"atomic {self.kind} needs integers, but the destination is {dtype}"
@@ -63,30 +53,30 @@ class Atomic(TileOperator):
                 f"the destination is a {self.destination.buffer.scope} buffer, but atomics need global or shared memory"
             )
 
-    def effects(self) -> Effects:
-        reads = (self.destination, self.value) if isinstance(self.value, Region) else (self.destination,)
-        return Effects(reads=reads, writes=(self.destination,), atomic=True)
+    def effects(self) -> ir.Effects:
+        reads = (self.destination, self.value) if isinstance(self.value, ir.Region) else (self.destination,)
+        return ir.Effects(reads=reads, writes=(self.destination,), atomic=True)
 
     def reference(self, old: np.ndarray, value: Any) -> tuple[np.ndarray]:  # an array or a number
         dtype = self.destination.dtype
         value = cast_array(value, self.value.dtype, dtype)
-        value = np.reshape(value, old.shape) if isinstance(self.value, Region) else value
+        value = np.reshape(value, old.shape) if isinstance(self.value, ir.Region) else value
         return (combine(self.kind, old, value, dtype),)
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return elementwise(self.destination, self._lower_element, span=self.span)
 
-    def _lower_element(self, *index: Expr) -> Statement:
-        value = element(self.value, index) if isinstance(self.value, Region) else self.value
+    def _lower_element(self, *index: ir.Expr) -> ir.Statement:
+        value = element(self.value, index) if isinstance(self.value, ir.Region) else self.value
         dtype = self.destination.dtype
         place = full_index(self.destination, index)
-        return Evaluate(atomic_call(self.kind, self.destination, place, cast(value, dtype), self.order))
+        return ir.Evaluate(atomic_call(self.kind, self.destination, place, ir.cast(value, dtype), self.order))
 
 
-def atomic_call(kind: str, destination: Region, place: Sequence[Expr], value: Expr, order: str) -> Call:
+def atomic_call(kind: str, destination: ir.Region, place: Sequence[ir.Expr], value: ir.Expr, order: str) -> ir.Call:
     """The scalar atomic on the element of `destination`'s buffer at `place`; its value is the old one."""
-    target = Region(destination.buffer, tuple(place), (1,) * len(place))
-    return Call(destination.dtype, f"atomic_{kind}", (target, value, order))
+    target = ir.Region(destination.buffer, tuple(place), (1,) * len(place))
+    return ir.Call(destination.dtype, f"atomic_{kind}", (target, value, order))
 
 
 _COMBINE: Mapping[str, Callable[..., Any]] = {

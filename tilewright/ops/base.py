@@ -7,26 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tilewright.errors import Span
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Const,
-    Expr,
-    Extent,
-    For,
-    Parallel,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-    const,
-    known,
-    seq,
-)
 from tilewright.ir.structure import same
 from tilewright.ir.visitor import fields_of
 
@@ -36,27 +18,27 @@ INDEX_NAMES = "ijklmn"
 # Shapes -----------------------------------------------------------------------------------------
 
 
-def shape_text(region: Region) -> str:
+def shape_text(region: ir.Region) -> str:
     """The region's shape as the author would write it."""
     return "(" + ", ".join(str(e) if isinstance(e, int) else "?" for e in region.extents) + ")"
 
 
-def is_one(extent: Extent | None) -> bool:
+def is_one(extent: ir.Extent | None) -> bool:
     """Whether an extent, or a step where there is one, is known to be 1."""
-    return (isinstance(extent, int) and extent == 1) or (isinstance(extent, Const) and extent.value == 1)
+    return (isinstance(extent, int) and extent == 1) or (isinstance(extent, ir.Const) and extent.value == 1)
 
 
-def same_extent(a: Extent, b: Extent) -> bool:
+def same_extent(a: ir.Extent, b: ir.Extent) -> bool:
     """Whether two extents are known to be equal."""
-    return same(nodes.expr(a), nodes.expr(b))
+    return same(ir.expr(a), ir.expr(b))
 
 
-def same_shape(a: Sequence[Extent], b: Sequence[Extent]) -> bool:
+def same_shape(a: Sequence[ir.Extent], b: Sequence[ir.Extent]) -> bool:
     """Whether two shapes are known to be equal."""
     return len(a) == len(b) and all(map(same_extent, a, b))
 
 
-def kept_axes(region: Region, rank: int) -> tuple[int, ...] | None:
+def kept_axes(region: ir.Region, rank: int) -> tuple[int, ...] | None:
     """The dimensions of a region that remain when it is read as a tile of `rank` dimensions.
 
     Dimensions of extent 1 are dropped, the outermost first, until `rank` are left; None where that is
@@ -69,19 +51,19 @@ def kept_axes(region: Region, rank: int) -> tuple[int, ...] | None:
     return tuple(axes) if len(axes) == rank else None
 
 
-def shape_of_rank(region: Region, rank: int) -> tuple[Extent, ...] | None:
+def shape_of_rank(region: ir.Region, rank: int) -> tuple[ir.Extent, ...] | None:
     """The region's shape read as a tile of `rank` dimensions, or None (see `kept_axes`)."""
     axes = kept_axes(region, rank)
     return None if axes is None else tuple(region.extents[axis] for axis in axes)
 
 
-def static_shape_of_rank(region: Region, rank: int) -> tuple[int, ...] | None:
+def static_shape_of_rank(region: ir.Region, rank: int) -> tuple[int, ...] | None:
     """The same where all extents are known."""
     shape = shape_of_rank(region, rank)
-    return None if shape is None else known(shape)
+    return None if shape is None else ir.known(shape)
 
 
-def matrix_shape(region: Region) -> tuple[int, int]:
+def matrix_shape(region: ir.Region) -> tuple[int, int]:
     """The region's rows and columns; only for regions that `check` accepts."""
     shape = static_shape_of_rank(region, 2)
     if shape is None:
@@ -89,19 +71,19 @@ def matrix_shape(region: Region) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def static_extents(region: Region) -> tuple[int, ...] | None:
+def static_extents(region: ir.Region) -> tuple[int, ...] | None:
     """The region's extents where all are known."""
-    return known(region.extents)
+    return ir.known(region.extents)
 
 
-def check_known(**regions: Region | None) -> Iterator[str]:
+def check_known(**regions: ir.Region | None) -> Iterator[str]:
     """A sentence for each region whose extents are not all known."""
     for name, region in regions.items():
         if region is not None and static_extents(region) is None:
             yield f"the extents of {name}, {shape_text(region)}, must be known when compiling"
 
 
-def check_matrices(**regions: Region) -> Iterator[str]:
+def check_matrices(**regions: ir.Region) -> Iterator[str]:
     """The same, and a sentence for each that is no matrix."""
     yield from check_known(**regions)
     for name, region in regions.items():
@@ -112,7 +94,7 @@ def check_matrices(**regions: Region) -> Iterator[str]:
 # Elements ---------------------------------------------------------------------------------------
 
 
-def full_index(region: Region, index: Sequence[Expr]) -> tuple[Expr, ...]:
+def full_index(region: ir.Region, index: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
     """Buffer indices of the element at `index` of the region read as a tile of ``len(index)`` dimensions."""
     axes = kept_axes(region, len(index))
     if axes is None:
@@ -124,77 +106,79 @@ def full_index(region: Region, index: Sequence[Expr]) -> tuple[Expr, ...]:
     return tuple(indices)
 
 
-def element(region: Region, index: Sequence[Expr]) -> Expr:
+def element(region: ir.Region, index: Sequence[ir.Expr]) -> ir.Expr:
     """The element at `index` of the region, loaded."""
-    return nodes.Load(region.dtype, region.buffer, full_index(region, index))
+    return ir.Load(region.dtype, region.buffer, full_index(region, index))
 
 
-def store_element(region: Region, index: Sequence[Expr], value: Expr) -> Statement:
+def store_element(region: ir.Region, index: Sequence[ir.Expr], value: ir.Expr) -> ir.Statement:
     """Store `value`, cast to the region's dtype, at `index` of the region."""
-    return Store(region.buffer, full_index(region, index), nodes.cast(value, region.dtype))
+    return ir.Store(region.buffer, full_index(region, index), ir.cast(value, region.dtype))
 
 
-def blocked_index(index: Expr, extent: int, blocks: int) -> Expr:
+def blocked_index(index: ir.Expr, extent: int, blocks: int) -> ir.Expr:
     """Which of `blocks` equal parts of `extent` elements `index` falls in."""
-    return const(0) if blocks == 1 else index // (extent // blocks)
+    return ir.const(0) if blocks == 1 else index // (extent // blocks)
 
 
 # Loops ------------------------------------------------------------------------------------------
 
 
-def elementwise(region: Region, body: Callable[..., Statement | Sequence[Statement]], *, span: Span | None) -> Parallel:
+def elementwise(
+    region: ir.Region, body: Callable[..., ir.Statement | Sequence[ir.Statement]], *, span: Span | None
+) -> ir.Parallel:
     """A `Parallel` loop over `region`'s tile shape; `body` gets one index variable a dimension."""
     return parallel(region.tile_shape, body, span=span)
 
 
 def parallel(
-    shape: Sequence[Extent], body: Callable[..., Statement | Sequence[Statement]], *, span: Span | None
-) -> Parallel:
+    shape: Sequence[ir.Extent], body: Callable[..., ir.Statement | Sequence[ir.Statement]], *, span: Span | None
+) -> ir.Parallel:
     """A `Parallel` loop over `shape`; `body` gets one index variable a dimension."""
-    vars = tuple(Var(INT32, name) for name in INDEX_NAMES[: len(shape)])
-    return Parallel(vars, tuple(shape), seq(body(*vars)), span=span)
+    vars = tuple(ir.Var(INT32, name) for name in INDEX_NAMES[: len(shape)])
+    return ir.Parallel(vars, tuple(shape), ir.seq(body(*vars)), span=span)
 
 
 def along_lines(
-    extents: Sequence[int], axis: int, body: Callable[[dict[int, Var]], Sequence[Statement]], span: Span | None
-) -> Statement:
+    extents: Sequence[int], axis: int, body: Callable[[dict[int, ir.Var]], Sequence[ir.Statement]], span: Span | None
+) -> ir.Statement:
     """`body` for each line of a tile along an axis, given the indices of the other axes."""
     kept = [other for other in range(len(extents)) if other != axis]
     return parallel([extents[other] for other in kept] or [1], lambda *index: body(dict(zip(kept, index))), span=span)
 
 
-def serial(name: str, start: Extent, stop: Extent, body: Callable[[Var], Sequence[Statement]]) -> For:
+def serial(name: str, start: ir.Extent, stop: ir.Extent, body: Callable[[ir.Var], Sequence[ir.Statement]]) -> ir.For:
     """``for name in range(start, stop)``."""
-    var = Var(INT32, name)
-    return For(var, nodes.expr(start), nodes.expr(stop), const(1), Seq(tuple(body(var))))
+    var = ir.Var(INT32, name)
+    return ir.For(var, ir.expr(start), ir.expr(stop), ir.const(1), ir.Seq(tuple(body(var))))
 
 
-def accumulator(name: str, dtype: DType) -> Buffer:
+def accumulator(name: str, dtype: DType) -> ir.Buffer:
     """A mutable scalar."""
-    return Buffer(name, (1,), dtype, scope="scalar")
+    return ir.Buffer(name, (1,), dtype, scope="scalar")
 
 
-def begin(buffer: Buffer, value: Expr) -> Statement:
+def begin(buffer: ir.Buffer, value: ir.Expr) -> ir.Statement:
     """Allocate a scalar with its first value."""
-    return Allocate(buffer, nodes.cast(value, buffer.dtype))
+    return ir.Allocate(buffer, ir.cast(value, buffer.dtype))
 
 
-def get(buffer: Buffer) -> Expr:
+def get(buffer: ir.Buffer) -> ir.Expr:
     """The value of a scalar."""
-    return nodes.load(buffer, 0)
+    return ir.load(buffer, 0)
 
 
-def put(buffer: Buffer, value: Expr) -> Statement:
+def put(buffer: ir.Buffer, value: ir.Expr) -> ir.Statement:
     """Set a scalar."""
-    return Store(buffer, (const(0),), nodes.cast(value, buffer.dtype))
+    return ir.Store(buffer, (ir.const(0),), ir.cast(value, buffer.dtype))
 
 
 # Values -----------------------------------------------------------------------------------------
 
 
-def zero(dtype: DType) -> Const:
+def zero(dtype: DType) -> ir.Const:
     """The literal 0 of a dtype."""
-    return const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
+    return ir.const(False if dtype.kind == "bool" else 0.0 if dtype.is_float else 0, dtype)
 
 
 def compute_dtype(*dtypes: DType) -> DType:
@@ -203,17 +187,17 @@ def compute_dtype(*dtypes: DType) -> DType:
     return FLOAT64 if wide else FLOAT32
 
 
-def scalar_operands(operator: TileOperator) -> tuple[Expr, ...]:
+def scalar_operands(operator: ir.TileOperator) -> tuple[ir.Expr, ...]:
     """The operands that are expressions, in the order of the fields.
 
     An operator's `reference` takes their values after the arrays that it reads.
     """
     values: list[object] = [getattr(operator, name) for name in fields_of(type(operator))]
-    return tuple(value for value in values if isinstance(value, Expr))
+    return tuple(value for value in values if isinstance(value, ir.Expr))
 
 
-def as_shape(array: np.ndarray, shape: Sequence[Extent] | None) -> np.ndarray:
+def as_shape(array: np.ndarray, shape: Sequence[ir.Extent] | None) -> np.ndarray:
     """An operand's array, which arrives shaped as the region's extents, in another shape of as many elements."""
-    sizes = None if shape is None else known(shape)
+    sizes = None if shape is None else ir.known(shape)
     assert sizes is not None
     return np.reshape(array, sizes)

@@ -10,15 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.ir.nodes import (
-    Effects,
-    Evaluate,
-    Expr,
-    Region,
-    Statement,
-    TileOperator,
-    tile_operator,
-)
+from tilewright.ir import nodes as ir
 from tilewright.ops.atomic import atomic_call, combine
 from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text, static_extents, store_element
 from tilewright.ops.rounding import cast_array
@@ -52,8 +44,8 @@ TMA_STORES = "tma_store"
 """The token of the author's copies out of shared tiles by the engine."""
 
 
-@tile_operator("copy")
-class Copy(TileOperator):
+@ir.tile_operator("copy")
+class Copy(ir.TileOperator):
     """``destination[...] = cast(source[...])``.
 
     Fields
@@ -77,14 +69,14 @@ class Copy(TileOperator):
     prefetch : bytes that cp.async advises the L2 cache to fetch around each piece: 64, 128, 256 or None.
     """
 
-    source: Region
-    destination: Region
+    source: ir.Region
+    destination: ir.Region
     coalesced_width: int | None = None
     prefer: str | None = None
     eviction: str | None = None
     multicast: bool = False
-    rank: Expr | None = None
-    barrier: Region | None = None
+    rank: ir.Expr | None = None
+    barrier: ir.Region | None = None
     mask: int | None = None
     prefetch: int | None = None
     adds: bool = False
@@ -110,23 +102,23 @@ class Copy(TileOperator):
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
 
-    def effects(self) -> Effects:
+    def effects(self) -> ir.Effects:
         reads = (self.source, self.destination) if self.adds else (self.source,)
-        return Effects(reads=reads, writes=(self.destination,), atomic=self.adds)
+        return ir.Effects(reads=reads, writes=(self.destination,), atomic=self.adds)
 
     def reference(self, source: np.ndarray, *others: np.ndarray) -> tuple[np.ndarray]:
         if self.adds:
             return (combine("add", others[0], source.reshape(others[0].shape), self.source.dtype),)
         return (cast_array(source, self.source.dtype, self.destination.dtype),)
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return elementwise(
             self.destination,
             lambda *index: self._element(index, element(self.source, index)),
             span=self.span,
         )
 
-    def _element(self, index: tuple[Expr, ...], value: Expr) -> Statement:
+    def _element(self, index: tuple[ir.Expr, ...], value: ir.Expr) -> ir.Statement:
         if not self.adds:
             return store_element(self.destination, index, value)
-        return Evaluate(atomic_call("add", self.destination, full_index(self.destination, index), value, "relaxed"))
+        return ir.Evaluate(atomic_call("add", self.destination, full_index(self.destination, index), value, "relaxed"))

@@ -7,21 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright.ir import dtypes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import (
-    Effects,
-    Expr,
-    Extent,
-    Region,
-    Reinterpret,
-    Select,
-    Statement,
-    TileOperator,
-    binary,
-    cast,
-    const,
-    tile_operator,
-)
 from tilewright.ops.base import (
     as_shape,
     element,
@@ -39,8 +26,8 @@ from tilewright.ops.rounding import cast_array, round_float
 ZEROS_MODES = ("original", "rescale", "quantized")
 
 
-@tile_operator("decode")
-class Decode(TileOperator):
+@ir.tile_operator("decode")
+class Decode(ir.TileOperator):
     """``destination = (source - zero) * scale``, or ``source * scale - zero``.
 
     Fields
@@ -60,10 +47,10 @@ class Decode(TileOperator):
     dtype.  Without scale and zero, a code is converted straight to the destination's dtype.
     """
 
-    destination: Region
-    source: Region
-    scale: Region | Expr | None = None
-    zero: Region | Expr | None = None
+    destination: ir.Region
+    source: ir.Region
+    scale: ir.Region | ir.Expr | None = None
+    zero: ir.Region | ir.Expr | None = None
     zeros_mode: str = "original"
     group_size: int | None = None
     axis: int = -1
@@ -86,7 +73,7 @@ class Decode(TileOperator):
             yield f"axis is {self.axis}, but the source has {self.rank} dimensions"
             return
         for name, operand in (("scale", self.scale), ("zero", self.zero)):
-            if isinstance(operand, Region):
+            if isinstance(operand, ir.Region):
                 yield from self._check_groups(name, operand)
         if self.zeros_mode not in ZEROS_MODES:
             yield f"zeros_mode is {self.zeros_mode!r}, but should be one of {', '.join(ZEROS_MODES)}"
@@ -94,7 +81,7 @@ class Decode(TileOperator):
             yield f"the group size is {self.group_size}, but should be positive"
         yield from self._check_dtypes()
 
-    def _check_groups(self, name: str, operand: Region) -> Iterator[str]:
+    def _check_groups(self, name: str, operand: ir.Region) -> Iterator[str]:
         shape = self._group_shape(operand)
         if shape is None or self._divisors(shape) is None:
             yield (
@@ -124,7 +111,7 @@ class Decode(TileOperator):
         whole = all(value == int(value) and target.minimum <= value <= target.maximum for value in values)
         return whole and self.zero is None
 
-    def _group_shape(self, operand: Region) -> tuple[Extent, ...] | None:
+    def _group_shape(self, operand: ir.Region) -> tuple[ir.Extent, ...] | None:
         """The shape of a scale or zero with the source's rank, or None where it has another."""
         lacks_groups = len(operand.extents) == self.rank - 1
         shape = shape_of_rank(operand, self.rank - 1 if lacks_groups else self.rank)
@@ -133,7 +120,7 @@ class Decode(TileOperator):
         axis = self.axis % self.rank
         return (*shape[:axis], 1, *shape[axis:])
 
-    def _divisors(self, shape: tuple[Extent, ...]) -> tuple[int | None, ...] | None:
+    def _divisors(self, shape: tuple[ir.Extent, ...]) -> tuple[int | None, ...] | None:
         """For each dimension, what an index is divided by (None: it does not matter), or None where one does not
         fit."""
         divisors: list[int | None] = []
@@ -154,13 +141,13 @@ class Decode(TileOperator):
                 return None
         return tuple(divisors)
 
-    def effects(self) -> Effects:
-        extra = tuple(operand for operand in (self.scale, self.zero) if isinstance(operand, Region))
-        return Effects(reads=(self.source, *extra), writes=(self.destination,))
+    def effects(self) -> ir.Effects:
+        extra = tuple(operand for operand in (self.scale, self.zero) if isinstance(operand, ir.Region))
+        return ir.Effects(reads=(self.source, *extra), writes=(self.destination,))
 
     def reference(self, source: np.ndarray, *rest: np.ndarray) -> tuple[np.ndarray]:
         operands = [operand for operand in (self.scale, self.zero) if operand is not None]
-        operands.sort(key=lambda operand: isinstance(operand, Expr))  # values of regions arrive first
+        operands.sort(key=lambda operand: isinstance(operand, ir.Expr))  # values of regions arrive first
         given = dict(zip(map(id, operands), rest, strict=True))
         source = np.reshape(source, [int(e) for e in np.shape(source) if e != 1] or [1])
         if self.codebook is None and self.scale is None and self.zero is None:
@@ -183,12 +170,14 @@ class Decode(TileOperator):
         table = np.array(self.codebook, np.float64).astype(self.compute_dtype.numpy)
         return table[source.view(np.uint8) & np.uint8((1 << self.source.dtype.bits) - 1)]
 
-    def _expanded(self, operand: Region | Expr | None, values: object, shape: tuple[int, ...]) -> np.ndarray | None:
+    def _expanded(
+        self, operand: ir.Region | ir.Expr | None, values: object, shape: tuple[int, ...]
+    ) -> np.ndarray | None:
         """A scale or zero as float64 with one element for each of the source's (or one for all)."""
         if operand is None:
             return None
         wide = cast_array(np.asarray(values), operand.dtype, self.compute_dtype).astype(np.float64)
-        if not isinstance(operand, Region):
+        if not isinstance(operand, ir.Region):
             return wide
         grouped = self._group_shape(operand)
         assert grouped is not None
@@ -200,49 +189,51 @@ class Decode(TileOperator):
                 wide = np.take(wide, np.arange(shape[axis]) // divisor, axis=axis)
         return wide
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return elementwise(self.destination, self._lower_element, span=self.span)
 
-    def _lower_element(self, *index: Expr) -> Statement:
+    def _lower_element(self, *index: ir.Expr) -> ir.Statement:
         value = element(self.source, index)
         if self.codebook is None and self.scale is None and self.zero is None:
             return store_element(self.destination, index, value)
         dtype = self.compute_dtype
-        value = cast(value, dtype) if self.codebook is None else self._look_up(value, self.codebook)
+        value = ir.cast(value, dtype) if self.codebook is None else self._look_up(value, self.codebook)
         for name, operand in (("mul", self.scale), ("sub", self.zero))[:: 1 if self.zeros_mode == "rescale" else -1]:
             if operand is not None:
-                value = binary(name, value, cast(self._grouped(operand, index), dtype))
+                value = ir.binary(name, value, ir.cast(self._grouped(operand, index), dtype))
         return store_element(self.destination, index, value)
 
-    def _grouped(self, operand: Region | Expr, index: tuple[Expr, ...]) -> Expr:
+    def _grouped(self, operand: ir.Region | ir.Expr, index: tuple[ir.Expr, ...]) -> ir.Expr:
         """The scale or zero of the element at `index`."""
-        if isinstance(operand, Expr):
+        if isinstance(operand, ir.Expr):
             return operand
         shape = self._group_shape(operand)
         assert shape is not None
         divisors = self._divisors(shape)
         assert divisors is not None
         where = [
-            const(0) if divisor is None else at if divisor == 1 else at // divisor
+            ir.const(0) if divisor is None else at if divisor == 1 else at // divisor
             for at, divisor in zip(index, divisors, strict=True)
         ]
         if len(operand.extents) == self.rank - 1:
             del where[self.axis % self.rank]
         return element(operand, where)
 
-    def _look_up(self, code: Expr, values: tuple[float, ...]) -> Expr:
+    def _look_up(self, code: ir.Expr, values: tuple[float, ...]) -> ir.Expr:
         """The codebook's value of a code: a choice for each bit, the highest first."""
         unsigned = dtypes.ALL[f"uint{code.dtype.bits}"]
-        bits = cast(code if code.dtype == unsigned else Reinterpret(unsigned, code), dtypes.UINT8)
+        bits = ir.cast(code if code.dtype == unsigned else ir.Reinterpret(unsigned, code), dtypes.UINT8)
         return self._choose(bits, values)
 
-    def _choose(self, code: Expr, values: tuple[float, ...]) -> Expr:
+    def _choose(self, code: ir.Expr, values: tuple[float, ...]) -> ir.Expr:
         if len(values) == 1:
-            return const(float(values[0]), self.compute_dtype)
+            return ir.const(float(values[0]), self.compute_dtype)
         half = len(values) // 2
-        chosen = binary("ne", binary("and", code, const(half, dtypes.UINT8)), zero(dtypes.UINT8))
-        return Select(self.compute_dtype, chosen, self._choose(code, values[half:]), self._choose(code, values[:half]))
+        chosen = ir.binary("ne", ir.binary("and", code, ir.const(half, dtypes.UINT8)), zero(dtypes.UINT8))
+        return ir.Select(
+            self.compute_dtype, chosen, self._choose(code, values[half:]), self._choose(code, values[:half])
+        )
 
 
-def _at_most(extent: Extent, size: int) -> bool:
+def _at_most(extent: ir.Extent, size: int) -> bool:
     return isinstance(extent, int) and extent <= size

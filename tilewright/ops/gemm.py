@@ -9,23 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import (
-    UNPRINTED,
-    Buffer,
-    Effects,
-    Expr,
-    Region,
-    Select,
-    Statement,
-    TileOperator,
-    Var,
-    binary,
-    cast,
-    const,
-    seq,
-    tile_operator,
-)
 from tilewright.ops.base import (
     accumulator,
     as_shape,
@@ -54,8 +39,8 @@ STEP = 4
 """Elements along k that `Gemm.lower_in_steps` takes at once: what a thread reads of float32 operands in one access."""
 
 
-@tile_operator("gemm")
-class Gemm(TileOperator):
+@ir.tile_operator("gemm")
+class Gemm(ir.TileOperator):
     """``c += a @ b``, or ``c = a @ b`` where `clear` holds.
 
     Fields
@@ -86,23 +71,23 @@ class Gemm(TileOperator):
 
     conditions: ClassVar[tuple[str, ...]] = ("clear",)
 
-    a: Region
-    b: Region
-    c: Region
+    a: ir.Region
+    b: ir.Region
+    c: ir.Region
     transpose_a: bool = False
     transpose_b: bool = False
-    clear: bool | Expr = False
+    clear: bool | ir.Expr = False
     policy: str = "square"
-    scale_a: Region | None = None
-    scale_b: Region | None = None
+    scale_a: ir.Region | None = None
+    scale_b: ir.Region | None = None
     promote_every: int | None = None
-    shift: Region | None = None
+    shift: ir.Region | None = None
     groups: int | None = None
-    shift_b: Region | None = None
-    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=UNPRINTED)
+    shift_b: ir.Region | None = None
+    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=ir.UNPRINTED)
 
     @property
-    def operands(self) -> tuple[Region, ...]:
+    def operands(self) -> tuple[ir.Region, ...]:
         """What a matrix instruction reads of shared tiles, itself or through registers."""
         return (self.a, self.b)
 
@@ -190,7 +175,7 @@ class Gemm(TileOperator):
         if c.is_integer and (self.scale_a is not None or self.scale_b is not None):
             yield f"c is {c}, but a scaled product needs a float accumulator"
 
-    def blocks(self, scale: Region, operand: Region, is_a: bool) -> tuple[int, int] | None:
+    def blocks(self, scale: ir.Region, operand: ir.Region, is_a: bool) -> tuple[int, int] | None:
         """Number of blocks along the operand's two axes, or None where they do not divide it."""
         shape = matrix_shape(operand)
         if self.groups is not None:
@@ -218,7 +203,7 @@ class Gemm(TileOperator):
         axis = self.axis_of_k(is_a)
         return blocks[1 - axis], blocks[axis]
 
-    def is_line(self, scale: Region, is_a: bool) -> bool:
+    def is_line(self, scale: ir.Region, is_a: bool) -> bool:
         """Whether a scale has one dimension: a factor for each row of op(a), or each column of op(b).
 
         A row cut out of a larger tensor (``S[group, n:n + 64]``) is one too.
@@ -236,19 +221,19 @@ class Gemm(TileOperator):
         """Which axis of a, or of b, is k."""
         return int(not self.transpose_a) if is_a else int(self.transpose_b)
 
-    def scale_index(self, scale: Region, is_a: bool, at: Expr, block: Expr) -> tuple[Expr, ...]:
+    def scale_index(self, scale: ir.Region, is_a: bool, at: ir.Expr, block: ir.Expr) -> tuple[ir.Expr, ...]:
         """Index, in a scale, of the factor for one of its blocks of rows of op(a) or columns of op(b), in a block of
         k."""
         if self.is_line(scale, is_a):
             return (at,)
         return (block, at) if self.groups is not None or self.axis_of_k(is_a) == 0 else (at, block)
 
-    def effects(self) -> Effects:
+    def effects(self) -> ir.Effects:
         reads = [self.a, self.b]
         if self.clear is not True:
             reads.append(self.c)
         reads += [more for more in (self.scale_a, self.scale_b, self.shift, self.shift_b) if more is not None]
-        return Effects(reads=tuple(reads), writes=(self.c,))
+        return ir.Effects(reads=tuple(reads), writes=(self.c,))
 
     def reference(self, *reads: np.ndarray) -> tuple[np.ndarray]:
         operands = dict(zip(self._operands(), reads))
@@ -299,10 +284,10 @@ class Gemm(TileOperator):
             factors = np.repeat(factors, wide.shape[axis] // factors.shape[axis], axis=axis)
         return wide * factors
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return parallel((self.m, self.n), self._lower_element, span=self.span)
 
-    def lower_in_steps(self) -> Statement | None:
+    def lower_in_steps(self) -> ir.Statement | None:
         """The same where a thread keeps many elements of c in registers: a few steps of k for all of them, then the
         next.
 
@@ -314,29 +299,29 @@ class Gemm(TileOperator):
             return None
 
         def over_elements(
-            change: Callable[[tuple[Var, Var], Buffer], list[Statement]], clear: bool | Expr = False
-        ) -> Statement:
-            def through_scalar(i: Var, j: Var) -> list[Statement]:
+            change: Callable[[tuple[ir.Var, ir.Var], ir.Buffer], list[ir.Statement]], clear: bool | ir.Expr = False
+        ) -> ir.Statement:
+            def through_scalar(i: ir.Var, j: ir.Var) -> list[ir.Statement]:
                 total = accumulator("total", wide)
                 first = first_value(self.c, (i, j), clear, wide)
                 return [begin(total, first), *change((i, j), total), store_element(self.c, (i, j), get(total))]
 
             return parallel((self.m, self.n), through_scalar, span=self.span)
 
-        def products(number: Var) -> list[Statement]:
+        def products(number: ir.Var) -> list[ir.Statement]:
             first = number * step
             steps = [first + at for at in range(step)]
             return [over_elements(lambda index, total: [self._add_product(index, k, total) for k in steps])]
 
         begun = [] if self.clear is False else [over_elements(lambda index, total: [], self.clear)]
         shifted = [] if self.shift is None else [over_elements(lambda index, total: [self.add_shift(index, total)])]
-        return seq([*begun, serial("k", 0, self.k // step, products), *shifted])
+        return ir.seq([*begun, serial("k", 0, self.k // step, products), *shifted])
 
     def _wide(self) -> DType:
         """The type in which products are summed."""
         return self.c.dtype if self.c.dtype.is_integer else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
 
-    def _lower_element(self, i: Var, j: Var) -> list[Statement]:
+    def _lower_element(self, i: ir.Var, j: ir.Var) -> list[ir.Statement]:
         """One element of c: a scalar accumulator over k."""
         wide = self._wide()
         first = first_value(self.c, (i, j), self.clear, wide)
@@ -345,34 +330,36 @@ class Gemm(TileOperator):
         products = serial("k", 0, self.k, lambda k: [self._add_product((i, j), k, total)])
         return [begin(total, first), products, *shifted, store_element(self.c, (i, j), get(total))]
 
-    def _add_product(self, index: tuple[Var, Var], k: Expr, total: Buffer) -> Statement:
+    def _add_product(self, index: tuple[ir.Var, ir.Var], k: ir.Expr, total: ir.Buffer) -> ir.Statement:
         """The product of step k, added to the sum of one element of c."""
         i, j = index
         a = self._operand(self.a, self.scale_a, (k, i) if self.transpose_a else (i, k), total.dtype, True)
         b = self._operand(self.b, self.scale_b, (j, k) if self.transpose_b else (k, j), total.dtype, False)
-        return put(total, binary("add", get(total), binary("mul", a, b)))
+        return put(total, ir.binary("add", get(total), ir.binary("mul", a, b)))
 
-    def add_shift(self, index: tuple[Expr, Expr], total: Buffer) -> Statement:
+    def add_shift(self, index: tuple[ir.Expr, ir.Expr], total: ir.Buffer) -> ir.Statement:
         """The shift of every group, added to the sum of one element of c."""
 
-        def one(group: Expr) -> list[Statement]:
-            return [put(total, binary("add", get(total), self._shift(*index, group, total.dtype)))]
+        def one(group: ir.Expr) -> list[ir.Statement]:
+            return [put(total, ir.binary("add", get(total), self._shift(*index, group, total.dtype)))]
 
-        return one(const(0))[0] if self.groups is None else serial("g", 0, self.groups, one)
+        return one(ir.const(0))[0] if self.groups is None else serial("g", 0, self.groups, one)
 
-    def _shift(self, i: Expr, j: Expr, group: Expr, wide: DType) -> Expr:
+    def _shift(self, i: ir.Expr, j: ir.Expr, group: ir.Expr, wide: DType) -> ir.Expr:
         """What the shift of one group adds to one element of c."""
         assert self.shift is not None
-        value = cast(element(self.shift, (i,) if self.groups is None else (group, i)), wide)
+        value = ir.cast(element(self.shift, (i,) if self.groups is None else (group, i)), wide)
         if self.shift_b is not None:
             factor = element(self.shift_b, (j,) if self.groups is None else (group, j))
-            value = binary("mul", value, cast(factor, wide))
+            value = ir.binary("mul", value, ir.cast(factor, wide))
         for scale, region, at, is_a in ((self.scale_a, self.a, i, True), (self.scale_b, self.b, j, False)):
             if scale is not None:
-                value = binary("mul", value, cast(self._factor(scale, region, is_a, at, group, None), wide))
+                value = ir.binary("mul", value, ir.cast(self._factor(scale, region, is_a, at, group, None), wide))
         return value
 
-    def _factor(self, scale: Region, region: Region, is_a: bool, at: Expr, block: Expr | None, k: Expr | None) -> Expr:
+    def _factor(
+        self, scale: ir.Region, region: ir.Region, is_a: bool, at: ir.Expr, block: ir.Expr | None, k: ir.Expr | None
+    ) -> ir.Expr:
         """The factor for a row of op(a) or a column of op(b), in a block of k or in that of one k."""
         blocks, axis = self.blocks(scale, region, is_a), self.axis_of_k(is_a)
         assert blocks is not None
@@ -382,12 +369,16 @@ class Gemm(TileOperator):
             block = blocked_index(k, matrix_shape(region)[axis], blocks[axis])
         return element(scale, self.scale_index(scale, is_a, at, block))
 
-    def _operand(self, region: Region, scale: Region | None, index: tuple[Expr, Expr], wide: DType, is_a: bool) -> Expr:
-        value = cast(element(region, index), wide)
+    def _operand(
+        self, region: ir.Region, scale: ir.Region | None, index: tuple[ir.Expr, ir.Expr], wide: DType, is_a: bool
+    ) -> ir.Expr:
+        value = ir.cast(element(region, index), wide)
         if scale is None:
             return value
         axis = self.axis_of_k(is_a)
-        return binary("mul", value, cast(self._factor(scale, region, is_a, index[1 - axis], None, index[axis]), wide))
+        return ir.binary(
+            "mul", value, ir.cast(self._factor(scale, region, is_a, index[1 - axis], None, index[axis]), wide)
+        )
 
 
 def _each(scales: np.ndarray, groups: int, size: int) -> np.ndarray:
@@ -396,11 +387,11 @@ def _each(scales: np.ndarray, groups: int, size: int) -> np.ndarray:
     return np.repeat(factors, size // factors.shape[1], axis=1)
 
 
-def first_value(c: Region, index: tuple[Expr, ...], clear: bool | Expr, wide: DType) -> Expr:
+def first_value(c: ir.Region, index: tuple[ir.Expr, ...], clear: bool | ir.Expr, wide: DType) -> ir.Expr:
     """What the sum of one element of c begins with: zero where `clear` holds, else what c holds."""
-    old = cast(element(c, index), wide)
-    if isinstance(clear, Expr):
-        return Select(wide, clear, zero(wide), old)
+    old = ir.cast(element(c, index), wide)
+    if isinstance(clear, ir.Expr):
+        return ir.Select(wide, clear, zero(wide), old)
     return zero(wide) if clear else old
 
 

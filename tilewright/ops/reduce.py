@@ -7,22 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST, LEAST
-from tilewright.ir.nodes import (
-    Call,
-    Effects,
-    Expr,
-    Region,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-    binary,
-    cast,
-    const,
-    tile_operator,
-)
 from tilewright.ops.base import (
     accumulator,
     along_lines,
@@ -54,8 +41,8 @@ _FOLDS: Mapping[str, Callable[..., np.ndarray]] = {
 }  # fmt: skip
 
 
-@tile_operator("reduce")
-class Reduce(TileOperator):
+@ir.tile_operator("reduce")
+class Reduce(ir.TileOperator):
     """``destination = fold(source, dim)``, combined with the old destination where `clear` is False.
 
     Fields
@@ -71,8 +58,8 @@ class Reduce(TileOperator):
     are exact in the source's dtype.
     """
 
-    source: Region
-    destination: Region
+    source: ir.Region
+    destination: ir.Region
     kind: str
     dim: int = -1
     clear: bool = True
@@ -127,9 +114,9 @@ class Reduce(TileOperator):
         elif self.is_sum and destination.kind == "bool":
             yield "a sum of bools needs an integer destination"
 
-    def effects(self) -> Effects:
+    def effects(self) -> ir.Effects:
         reads = (self.source,) if self.clear else (self.source, self.destination)
-        return Effects(reads=reads, writes=(self.destination,))
+        return ir.Effects(reads=reads, writes=(self.destination,))
 
     def reference(self, source: np.ndarray, old: np.ndarray | None = None) -> tuple[np.ndarray]:
         if self.is_sum:
@@ -156,57 +143,57 @@ class Reduce(TileOperator):
             wide = wide if old is None else wide + np.reshape(old, wide.shape).astype(np.float64)
         return round_float(wide, destination)
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return along_lines(self.source.static_extents, self.axis, self._lower_element, self.span)
 
-    def _lower_element(self, index: dict[int, Var]) -> list[Statement]:
+    def _lower_element(self, index: dict[int, ir.Var]) -> list[ir.Statement]:
         """One element of the destination: a scalar accumulator over the folded dimension."""
         combine = COMBINE[self.kind]
         length = self.source.static_extents[self.axis]
         total = accumulator("total", self.value_dtype)
-        place: list[Expr] = [var for axis, var in index.items() if not is_one(self.source.extents[axis])]
+        place: list[ir.Expr] = [var for axis, var in index.items() if not is_one(self.source.extents[axis])]
 
-        def value(at: Expr) -> Expr:
+        def value(at: ir.Expr) -> ir.Expr:
             return self._value(element(self.source, [index.get(axis, at) for axis in range(len(self.source.extents))]))
 
-        def step(k: Var) -> list[Statement]:
+        def step(k: ir.Var) -> list[ir.Statement]:
             return [put(total, self._combined(combine, get(total), value(k)))]
 
-        destination = full_index(self.destination, place or [const(0)])
-        result = cast(get(total), self.destination.dtype)
+        destination = full_index(self.destination, place or [ir.const(0)])
+        result = ir.cast(get(total), self.destination.dtype)
         if not self.clear:
-            old = Region(self.destination.buffer, destination, (1,) * len(destination))
-            result = self.with_old(element(old, [const(0)]), get(total))
+            old = ir.Region(self.destination.buffer, destination, (1,) * len(destination))
+            result = self.with_old(element(old, [ir.const(0)]), get(total))
         return [
-            begin(total, value(const(0))),
+            begin(total, value(ir.const(0))),
             serial("k", 1, length, step),
-            Store(self.destination.buffer, destination, result),
+            ir.Store(self.destination.buffer, destination, result),
         ]
 
-    def _combined(self, combine: str, left: Expr, right: Expr) -> Expr:
+    def _combined(self, combine: str, left: ir.Expr, right: ir.Expr) -> ir.Expr:
         if combine not in ("any", "all"):
-            return binary(combine, left, right)
-        either = binary(combine, _truth(left), _truth(right))
-        return cast(either, self.value_dtype)
+            return ir.binary(combine, left, right)
+        either = ir.binary(combine, _truth(left), _truth(right))
+        return ir.cast(either, self.value_dtype)
 
-    def with_old(self, old: Expr, total: Expr) -> Expr:
+    def with_old(self, old: ir.Expr, total: ir.Expr) -> ir.Expr:
         """The old destination combined: a sum before it is rounded, all else in the destination's dtype."""
         combine = COMBINE[self.kind]
         if self.is_sum:
-            return cast(binary(combine, cast(old, self.value_dtype), total), self.destination.dtype)
-        return self._combined(combine, old, cast(total, self.destination.dtype))
+            return ir.cast(ir.binary(combine, ir.cast(old, self.value_dtype), total), self.destination.dtype)
+        return self._combined(combine, old, ir.cast(total, self.destination.dtype))
 
-    def _value(self, loaded: Expr) -> Expr:
+    def _value(self, loaded: ir.Expr) -> ir.Expr:
         """What of an element is combined."""
         if self.kind in ("any", "all"):
-            return cast(_truth(loaded), self.value_dtype)
+            return ir.cast(_truth(loaded), self.value_dtype)
         if self.kind.startswith("abs") and loaded.dtype.is_signed:
-            loaded = Call(loaded.dtype, "abs", (loaded,))
-        return cast(loaded, self.value_dtype)
+            loaded = ir.Call(loaded.dtype, "abs", (loaded,))
+        return ir.cast(loaded, self.value_dtype)
 
 
-def _truth(value: Expr) -> Expr:
-    return value if value.dtype.kind == "bool" else binary("ne", value, zero(value.dtype))
+def _truth(value: ir.Expr) -> ir.Expr:
+    return value if value.dtype.kind == "bool" else ir.binary("ne", value, zero(value.dtype))
 
 
 def absolute(values: np.ndarray, dtype: DType) -> np.ndarray:

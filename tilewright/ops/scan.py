@@ -10,26 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Effects,
-    Expr,
-    Load,
-    Region,
-    Select,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-    binary,
-    cast,
-    const,
-    seq,
-    tile_operator,
-)
 from tilewright.ops.base import (
     accumulator,
     along_lines,
@@ -58,8 +41,8 @@ meetings of the block do. Long parts are worse than many: threads that are as fa
 bank."""
 
 
-@tile_operator("scan")
-class Scan(TileOperator):
+@ir.tile_operator("scan")
+class Scan(ir.TileOperator):
     """``destination[..., j, ...] = fold(source[..., :j + 1, ...])``.
 
     Fields
@@ -72,8 +55,8 @@ class Scan(TileOperator):
     Each element is rounded once from float64 (integers modulo 2**bits of the destination).
     """
 
-    source: Region
-    destination: Region
+    source: ir.Region
+    destination: ir.Region
     kind: str = "sum"
     dim: int = 0
     reverse: bool = False
@@ -107,8 +90,8 @@ class Scan(TileOperator):
         if destination.kind == "bool" or (source.is_float and not destination.is_float):
             yield f"a running {self.kind} of {source} does not fit a destination of {destination}"
 
-    def effects(self) -> Effects:
-        return Effects(reads=(self.source,), writes=(self.destination,))
+    def effects(self) -> ir.Effects:
+        return ir.Effects(reads=(self.source,), writes=(self.destination,))
 
     def reference(self, source: np.ndarray) -> tuple[np.ndarray]:
         source = as_shape(source, self.shape)
@@ -125,10 +108,10 @@ class Scan(TileOperator):
         with np.errstate(invalid="ignore", over="ignore"):
             return round_float(np.add.accumulate(values.astype(np.float64), axis=self.axis), destination)
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return along_lines(self.shape, self.axis, self._lower_line, self.span)
 
-    def lower_divided(self, threads: int) -> Statement | None:
+    def lower_divided(self, threads: int) -> ir.Statement | None:
         """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they
         add up to.
 
@@ -142,23 +125,27 @@ class Scan(TileOperator):
         parts = max((count for count in range(1, most + 1) if length % count == 0), default=1)
         if parts < FEWEST_PARTS:
             return None
-        sums = Buffer("sums", (*shape, parts), self._wide(), "shared")
+        sums = ir.Buffer("sums", (*shape, parts), self._wide(), "shared")
 
-        def summed(*index: Var) -> list[Statement]:
+        def summed(*index: ir.Var) -> list[ir.Statement]:
             total, part = accumulator("total", sums.dtype), index[-1]
             at = partial(self._of_part, dict(zip(kept, index)), part, length // parts)
             return [
-                begin(total, element(self.source, at(const(0)))),
+                begin(total, element(self.source, at(ir.const(0)))),
                 serial("k", 1, length // parts, lambda k: [put(total, self._folded(get(total), at(k)))]),
-                Store(sums, index, get(total)),
+                ir.Store(sums, index, get(total)),
             ]
 
-        def finished(*index: Var) -> list[Statement]:
+        def finished(*index: ir.Var) -> list[ir.Statement]:
             total, part = accumulator("total", sums.dtype), index[-1]
             at = partial(self._of_part, dict(zip(kept, index)), part, length // parts)
-            before = Load(sums.dtype, offsets, (*index[:-1], binary("max", binary("sub", part, const(1)), const(0))))
-            first = at(const(0))
-            begun = Select(sums.dtype, binary("gt", part, const(0)), self._folded(before, first), self._element(first))
+            before = ir.Load(
+                sums.dtype, offsets, (*index[:-1], ir.binary("max", ir.binary("sub", part, ir.const(1)), ir.const(0)))
+            )
+            first = at(ir.const(0))
+            begun = ir.Select(
+                sums.dtype, ir.binary("gt", part, ir.const(0)), self._folded(before, first), self._element(first)
+            )
             return [
                 begin(total, begun),
                 store_element(self.destination, first, get(total)),
@@ -169,51 +156,57 @@ class Scan(TileOperator):
 
         offsets, scanned = self._scan_of_parts(sums)
         begun = parallel(sums.static_shape, summed, span=self.span)
-        return seq(Allocate(sums), begun, *scanned, parallel(sums.static_shape, finished, span=self.span))
+        return ir.seq(ir.Allocate(sums), begun, *scanned, parallel(sums.static_shape, finished, span=self.span))
 
-    def _scan_of_parts(self, sums: Buffer) -> tuple[Buffer, list[Statement]]:
+    def _scan_of_parts(self, sums: ir.Buffer) -> tuple[ir.Buffer, list[ir.Statement]]:
         """The running results along the last dimension of a shared tile, those at twice the distance in each step."""
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         distance = 1
         while distance < sums.static_shape[-1]:
             after = replace(sums, name="offsets")
 
-            def step(*index: Var, before: Buffer = sums, after: Buffer = after, by: int = distance) -> Statement:
+            def step(
+                *index: ir.Var, before: ir.Buffer = sums, after: ir.Buffer = after, by: int = distance
+            ) -> ir.Statement:
                 *line, part = index
-                own = Load(before.dtype, before, index)
-                other = Load(before.dtype, before, (*line, binary("max", binary("sub", part, const(by)), const(0))))
-                reached = binary("ge", part, const(by))
-                return Store(after, index, Select(own.dtype, reached, binary(KINDS[self.kind], other, own), own))
+                own = ir.Load(before.dtype, before, index)
+                other = ir.Load(
+                    before.dtype, before, (*line, ir.binary("max", ir.binary("sub", part, ir.const(by)), ir.const(0)))
+                )
+                reached = ir.binary("ge", part, ir.const(by))
+                return ir.Store(
+                    after, index, ir.Select(own.dtype, reached, ir.binary(KINDS[self.kind], other, own), own)
+                )
 
-            made += [Allocate(after), parallel(sums.static_shape, step, span=self.span)]
+            made += [ir.Allocate(after), parallel(sums.static_shape, step, span=self.span)]
             sums, distance = after, distance * 2
         return sums, made
 
-    def _of_part(self, line: dict[int, Var], part: Expr, length: int, k: Expr) -> list[Expr]:
+    def _of_part(self, line: dict[int, ir.Var], part: ir.Expr, length: int, k: ir.Expr) -> list[ir.Expr]:
         """The place of element `k` of a part of a line, in the order of the scan."""
-        place = binary("add", binary("mul", part, const(length)), k)
+        place = ir.binary("add", ir.binary("mul", part, ir.const(length)), k)
         if self.reverse:
-            place = binary("sub", const(self.shape[self.axis] - 1), place)
+            place = ir.binary("sub", ir.const(self.shape[self.axis] - 1), place)
         return [line.get(axis, place) for axis in range(len(self.shape))]
 
-    def _element(self, place: list[Expr]) -> Expr:
-        return cast(element(self.source, place), self._wide())
+    def _element(self, place: list[ir.Expr]) -> ir.Expr:
+        return ir.cast(element(self.source, place), self._wide())
 
-    def _folded(self, total: Expr, place: list[Expr]) -> Expr:
-        return binary(KINDS[self.kind], total, self._element(place))
+    def _folded(self, total: ir.Expr, place: list[ir.Expr]) -> ir.Expr:
+        return ir.binary(KINDS[self.kind], total, self._element(place))
 
-    def _lower_line(self, index: dict[int, Var]) -> list[Statement]:
+    def _lower_line(self, index: dict[int, ir.Var]) -> list[ir.Statement]:
         """One line along the dimension: a scalar accumulator, stored after every element."""
         total = accumulator("total", self._wide())
-        at = partial(self._of_part, index, const(0), 0)
+        at = partial(self._of_part, index, ir.const(0), 0)
 
-        def step(k: Var) -> list[Statement]:
+        def step(k: ir.Var) -> list[ir.Statement]:
             return [
                 put(total, self._folded(get(total), at(k))),
                 store_element(self.destination, at(k), get(total)),
             ]
 
-        first = at(const(0))
+        first = at(ir.const(0))
         return [
             begin(total, element(self.source, first)),
             store_element(self.destination, first, get(total)),

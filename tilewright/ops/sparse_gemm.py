@@ -10,20 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, PAIR, expand, group_of, in_rows
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType
-from tilewright.ir.nodes import (
-    UNPRINTED,
-    Effects,
-    Expr,
-    Region,
-    Statement,
-    TileOperator,
-    Var,
-    binary,
-    cast,
-    const,
-    tile_operator,
-)
 from tilewright.ops.base import (
     accumulator,
     as_shape,
@@ -47,8 +35,8 @@ ORDERS = ("rows", "lanes")
 """Of metadata: row by row, or as the lanes of warps give it to matrix instructions."""
 
 
-@tile_operator("sparse_gemm")
-class SparseGemm(TileOperator):
+@ir.tile_operator("sparse_gemm")
+class SparseGemm(ir.TileOperator):
     """``c += expand(a, metadata) @ b``, or ``c = ...`` where `clear` holds.
 
     Fields
@@ -63,15 +51,15 @@ class SparseGemm(TileOperator):
 
     conditions: ClassVar[tuple[str, ...]] = ("clear",)
 
-    a: Region
-    metadata: Region
-    b: Region
-    c: Region
+    a: ir.Region
+    metadata: ir.Region
+    b: ir.Region
+    c: ir.Region
     transpose_b: bool = False
-    clear: bool | Expr = False
+    clear: bool | ir.Expr = False
     policy: str = "square"
     order: str = "rows"
-    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=UNPRINTED)
+    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=ir.UNPRINTED)
 
     @property
     def transpose_a(self) -> bool:
@@ -79,7 +67,7 @@ class SparseGemm(TileOperator):
         return False
 
     @property
-    def operands(self) -> tuple[Region, ...]:
+    def operands(self) -> tuple[ir.Region, ...]:
         """What a matrix instruction reads of shared tiles, itself or through registers."""
         return (self.a, self.metadata, self.b)
 
@@ -137,9 +125,9 @@ class SparseGemm(TileOperator):
         if tuple(self.metadata.extents[-2:]) != tuple(self.metadata.buffer.shape[-2:]):
             yield "the metadata is part of a tile, but in the order of lanes its rows lie together"
 
-    def effects(self) -> Effects:
+    def effects(self) -> ir.Effects:
         reads = [self.a, self.metadata, self.b]
-        return Effects(reads=tuple(reads if self.clear is True else [*reads, self.c]), writes=(self.c,))
+        return ir.Effects(reads=tuple(reads if self.clear is True else [*reads, self.c]), writes=(self.c,))
 
     def reference(self, *reads: np.ndarray) -> tuple[np.ndarray]:
         kept, metadata, b = (
@@ -150,34 +138,34 @@ class SparseGemm(TileOperator):
             metadata = in_rows(metadata, self.a.dtype.bits)
         return (accumulated(expand(kept, metadata, self.group), b.T if self.transpose_b else b, old, self.c.dtype),)
 
-    def lower(self) -> Statement:
+    def lower(self) -> ir.Statement:
         return parallel((self.m, self.n), self._lower_element, span=self.span)
 
-    def _lower_element(self, i: Var, j: Var) -> list[Statement]:
+    def _lower_element(self, i: ir.Var, j: ir.Var) -> list[ir.Statement]:
         """One element of c: a scalar accumulator over what was kept."""
         integers = self.c.dtype.is_integer
         wide: DType = self.c.dtype if integers else compute_dtype(self.a.dtype, self.b.dtype, self.c.dtype)
         first = first_value(self.c, (i, j), self.clear, wide)
         total = accumulator("total", wide)
 
-        def step(kept: Var) -> list[Statement]:
+        def step(kept: ir.Var) -> list[ir.Statement]:
             # Kept elements of a group have two bits each; the one of a pair is named by the last of its four.
             half = self.group // 2
             byte_place = self._metadata_place(i, kept // self.group)
-            byte = cast(element(self.metadata, byte_place), INT32)
+            byte = ir.cast(element(self.metadata, byte_place), INT32)
             shift = kept % self.group * (4 // half)
             if half == 1:
                 shift = shift + 3
-            place = binary("and", binary("shr", byte, shift), const(self.group - 1))
+            place = ir.binary("and", ir.binary("shr", byte, shift), ir.const(self.group - 1))
             first = kept // half * self.group
             k = first + place
-            a = cast(element(self.a, (i, kept)), wide)
-            b = cast(element(self.b, (j, k) if self.transpose_b else (k, j)), wide)
-            return [put(total, binary("add", get(total), binary("mul", a, b)))]
+            a = ir.cast(element(self.a, (i, kept)), wide)
+            b = ir.cast(element(self.b, (j, k) if self.transpose_b else (k, j)), wide)
+            return [put(total, ir.binary("add", get(total), ir.binary("mul", a, b)))]
 
         return [begin(total, first), serial("kept", 0, self.k // 2, step), store_element(self.c, (i, j), get(total))]
 
-    def _metadata_place(self, row: Expr, byte: Expr) -> tuple[Expr, Expr]:
+    def _metadata_place(self, row: ir.Expr, byte: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
         """Where the metadata tile has a byte of a row."""
         if self.order == "rows":
             return row, byte
@@ -194,7 +182,9 @@ class SparseGemm(TileOperator):
         return lane_place(matrix_shape(self.metadata)[1], row // LANE_ROWS, piece, lane, part)
 
 
-def lane_place(columns: int, rows: Expr, piece: Expr, lane: Expr, part: Expr | int = 0) -> tuple[Expr, Expr]:
+def lane_place(
+    columns: int, rows: ir.Expr, piece: ir.Expr, lane: ir.Expr, part: ir.Expr | int = 0
+) -> tuple[ir.Expr, ir.Expr]:
     """Row and column of a byte in a tile whose metadata is in the order of lanes.
 
     Parameters
@@ -208,8 +198,8 @@ def lane_place(columns: int, rows: Expr, piece: Expr, lane: Expr, part: Expr | i
     return down, inside % columns
 
 
-def _sum(*terms: tuple[Expr | int, int]) -> Expr:
-    total: Expr = const(0)
+def _sum(*terms: tuple[ir.Expr | int, int]) -> ir.Expr:
+    total: ir.Expr = ir.const(0)
     for term, factor in terms:
         total = total + term * factor
     return total

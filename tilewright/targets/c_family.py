@@ -16,9 +16,8 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, Span
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Expr, Record, Statement, Var
 from tilewright.texts import readable
 
 PRIMARY, UNARY, TERNARY, LOWEST = 16, 14, 3, 0
@@ -70,7 +69,7 @@ class Names:
         self._taken: set[str] = set(reserved)
         self._names: dict[object, str] = {}
 
-    def of(self, thing: Var | Buffer) -> str:
+    def of(self, thing: ir.Var | ir.Buffer) -> str:
         if thing not in self._names:
             self._names[thing] = self.fresh(thing.name)
         return self._names[thing]
@@ -106,23 +105,23 @@ class CFamilyPrinter:
         self.lines: list[str] = []
         self.depth = indent
         self._span: Span | None = None
-        self.nonnegative: set[Var] = set()
+        self.nonnegative: set[ir.Var] = set()
         """Variables that are known not to be negative."""
 
-    def is_nonnegative(self, expr: Expr) -> bool:
+    def is_nonnegative(self, expr: ir.Expr) -> bool:
         """Whether an integer cannot be negative, by its structure alone: C then divides as we do."""
-        if isinstance(expr, nodes.Const):
+        if isinstance(expr, ir.Const):
             return expr.value >= 0
         if expr.dtype.kind == "uint":
             return True
-        if isinstance(expr, Var):
+        if isinstance(expr, ir.Var):
             return expr in self.nonnegative
-        if isinstance(expr, nodes.Binary):
+        if isinstance(expr, ir.Binary):
             both = self.is_nonnegative(expr.left), self.is_nonnegative(expr.right)
             if expr.op in ("add", "mul", "floordiv", "shr", "and", "or", "xor", "min"):
                 return all(both)
             return any(both) if expr.op == "max" else expr.op == "floormod" and both[1]
-        if isinstance(expr, (nodes.Cast, nodes.Broadcast)):
+        if isinstance(expr, (ir.Cast, ir.Broadcast)):
             given = expr.value.dtype
             fits = given.kind == "int" or (given.kind == "uint" and given.bits < expr.dtype.bits)
             return expr.dtype.is_integer and fits and self.is_nonnegative(expr.value)
@@ -133,18 +132,18 @@ class CFamilyPrinter:
     def line(self, text: str) -> None:
         self.lines.append("  " * self.depth + text if text else "")
 
-    def block(self, head: str, body: Statement, tail: str = "}") -> None:
+    def block(self, head: str, body: ir.Statement, tail: str = "}") -> None:
         self.line(f"{head} {{" if head else "{")
         self._nested(body)
         self.line(tail)
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         """Append the lines of `statement`."""
-        if statement.span is not None and not isinstance(statement, nodes.Seq):
+        if statement.span is not None and not isinstance(statement, ir.Seq):
             self.origin(statement.span)
         self._dispatch("statement", statement)(self, statement)
 
-    def _dispatch(self, kind: str, node: Record) -> Any:
+    def _dispatch(self, kind: str, node: ir.Record) -> Any:
         cls = type(node)
         if cls not in self._methods:
             name = next(
@@ -166,23 +165,23 @@ class CFamilyPrinter:
         source = readable(linecache.getline(span.file, span.line).strip(), "\t").replace("*/", "* /").rstrip("\\")
         self.line(f"// {readable(PurePath(span.file).name, '')}:{span.line}" + (f": {source}" if source else ""))
 
-    def statement_Seq(self, seq: nodes.Seq) -> None:
+    def statement_Seq(self, seq: ir.Seq) -> None:
         for statement in seq.statements:
-            if isinstance(statement, nodes.Seq) and statement.declares:
+            if isinstance(statement, ir.Seq) and statement.declares:
                 self.block("", statement)
             else:
                 self.statement(statement)
 
-    def statement_Let(self, let: nodes.Let) -> None:
+    def statement_Let(self, let: ir.Let) -> None:
         if let.var.dtype.is_integer and self.is_nonnegative(let.value):
             self.nonnegative.add(let.var)
         value = self.value(let.value)
         self.line(f"const {self.type_name(let.var.dtype)} {self.names.of(let.var)} = {value};")
 
-    def statement_Evaluate(self, evaluate: nodes.Evaluate) -> None:
+    def statement_Evaluate(self, evaluate: ir.Evaluate) -> None:
         self.line(f"{self.value(evaluate.value)};")
 
-    def statement_If(self, branch: nodes.If) -> None:
+    def statement_If(self, branch: ir.If) -> None:
         self.line(f"if ({self.value(branch.condition)}) {{")
         self._nested(branch.then)
         if branch.otherwise is not None and branch.otherwise.statements:
@@ -190,13 +189,13 @@ class CFamilyPrinter:
             self._nested(branch.otherwise)
         self.line("}")
 
-    def _nested(self, body: Statement) -> None:
+    def _nested(self, body: ir.Statement) -> None:
         self.depth += 1
         with self.names.scope():
             self.statement(body)
         self.depth -= 1
 
-    def statement_For(self, loop: nodes.For) -> None:
+    def statement_For(self, loop: ir.For) -> None:
         if self.is_nonnegative(loop.start):
             self.nonnegative.add(loop.var)
         if loop.kind == "unroll":
@@ -210,25 +209,25 @@ class CFamilyPrinter:
                 f"for ({self.type_name(loop.var.dtype)} {name} = {start}; {name} < {stop}; {advance})", loop.body
             )
 
-    def statement_While(self, loop: nodes.While) -> None:
+    def statement_While(self, loop: ir.While) -> None:
         self.block(f"while ({self.value(loop.condition)})", loop.body)
 
-    def statement_Break(self, _: nodes.Break) -> None:
+    def statement_Break(self, _: ir.Break) -> None:
         self.line("break;")
 
-    def statement_Continue(self, _: nodes.Continue) -> None:
+    def statement_Continue(self, _: ir.Continue) -> None:
         self.line("continue;")
 
-    def statement_Assume(self, _: nodes.Assume) -> None:
+    def statement_Assume(self, _: ir.Assume) -> None:
         """An assumption has done its work in the passes."""
 
     # Expressions --------------------------------------------------------------------------------
 
-    def value(self, expr: Expr) -> str:
+    def value(self, expr: ir.Expr) -> str:
         """`expr` where any expression may stand."""
         return self.expression(expr).text
 
-    def expression(self, expr: Expr) -> Text:
+    def expression(self, expr: ir.Expr) -> Text:
         """`expr` as C."""
         return self._dispatch("expression", expr)(self, expr)
 
@@ -245,7 +244,7 @@ class CFamilyPrinter:
         a, b = self.operand(left, precedence, op), self.operand(right, precedence, op, right=True)
         return Text(f"{a} {spelling} {b}", precedence, op)
 
-    def expression_Const(self, const: nodes.Const) -> Text:
+    def expression_Const(self, const: ir.Const) -> Text:
         return self.literal(const.value, const.dtype)
 
     def literal(self, value: int | float | bool, dtype: DType) -> Text:
@@ -262,10 +261,10 @@ class CFamilyPrinter:
             return Text("(-2147483647 - 1)")
         return Text(f"{number}{suffix}", UNARY if number < 0 else PRIMARY)
 
-    def expression_Var(self, var: Var) -> Text:
+    def expression_Var(self, var: ir.Var) -> Text:
         return Text(self.names.of(var))
 
-    def expression_Select(self, select: nodes.Select) -> Text:
+    def expression_Select(self, select: ir.Select) -> Text:
         condition, then, otherwise = map(self.expression, (select.condition, select.then, select.otherwise))
         parts = (
             self.operand(condition, TERNARY + 1, "?"),

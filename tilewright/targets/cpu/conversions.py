@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import COMPARISONS, Buffer, Expr
 from tilewright.targets.c_family import UNARY, CFamilyPrinter, Names, Text
 from tilewright.targets.cpu.spellings import (
     SPELLINGS,
@@ -33,7 +32,7 @@ class CpuConversions(CFamilyPrinter):
         super().__init__(SPELLINGS, names)
         self.lanes_used: set[int] = set()
         self.headers: set[str] = set()
-        self.promoted: dict[Buffer, int] = {}
+        self.promoted: dict[ir.Buffer, int] = {}
         """Register buffers that are C variables, one for each vector; the lanes of each."""
 
     # Types and literals ---------------------------------------------------------------------------
@@ -49,7 +48,7 @@ class CpuConversions(CFamilyPrinter):
             self.lanes_used.add(dtype.lanes)
         return helper(name, dtype)
 
-    def expression_Const(self, const: nodes.Const) -> Text:
+    def expression_Const(self, const: ir.Const) -> Text:
         if const.dtype.lanes > 1:
             return self._splat(self.literal(const.value, const.dtype.scalar), const.dtype)
         return self.literal(const.value, const.dtype)
@@ -58,10 +57,10 @@ class CpuConversions(CFamilyPrinter):
         if computes_in_float(dtype) and dtype.name != "tfloat32":
             return Text(f"0x{bits_of(float(value), dtype):0{max(dtype.bits, 8) // 4}x}")
         if dtype.name == "int64" and -(1 << 31) < value < 1 << 31:
-            return super().literal(value, nodes.dtypes.INT32)  # C widens it to whatever it meets
+            return super().literal(value, ir.dtypes.INT32)  # C widens it to whatever it meets
         return super().literal(value, dtype)
 
-    def expression_Broadcast(self, broadcast: nodes.Broadcast) -> Text:
+    def expression_Broadcast(self, broadcast: ir.Broadcast) -> Text:
         return self._splat(self.expression(broadcast.value), broadcast.dtype)
 
     def _splat(self, scalar: Text, dtype: DType) -> Text:
@@ -72,28 +71,28 @@ class CpuConversions(CFamilyPrinter):
 
     # Masks ----------------------------------------------------------------------------------------
 
-    def mask_bits(self, expr: Expr) -> int:
+    def mask_bits(self, expr: ir.Expr) -> int:
         """Lane width of the mask that a vector of bools prints as."""
-        if isinstance(expr, nodes.Binary):
-            if expr.op in COMPARISONS and expr.left.dtype.kind != "bool":
+        if isinstance(expr, ir.Binary):
+            if expr.op in ir.COMPARISONS and expr.left.dtype.kind != "bool":
                 return compute_bits(expr.left.dtype)
             return max(self.mask_bits(expr.left), self.mask_bits(expr.right))
-        if isinstance(expr, nodes.Select):
+        if isinstance(expr, ir.Select):
             masks = [part for part in (expr.condition, expr.then, expr.otherwise) if part.dtype.lanes > 1]
             return max(map(self.mask_bits, masks))
-        if isinstance(expr, nodes.Unary):
+        if isinstance(expr, ir.Unary):
             return self.mask_bits(expr.value)
-        if isinstance(expr, nodes.Cast):
+        if isinstance(expr, ir.Cast):
             if expr.value.dtype.kind == "bool":
                 return self.mask_bits(expr.value)
             return compute_bits(expr.value.dtype)
-        if isinstance(expr, nodes.Load):
+        if isinstance(expr, ir.Load):
             return 32 if expr.buffer in self.promoted else 8
-        if isinstance(expr, nodes.Call) and expr.arguments and isinstance(expr.arguments[0], Expr):
+        if isinstance(expr, ir.Call) and expr.arguments and isinstance(expr.arguments[0], ir.Expr):
             return compute_bits(expr.arguments[0].dtype)
         return 32
 
-    def mask(self, expr: Expr, bits: int) -> Text:
+    def mask(self, expr: ir.Expr, bits: int) -> Text:
         """A vector of bools as a mask of lanes of `bits`."""
         text = self.expression(expr)
         if self.mask_bits(expr) == bits:
@@ -115,7 +114,7 @@ class CpuConversions(CFamilyPrinter):
 
     @staticmethod
     def _compute(dtype: DType) -> DType:
-        from_table = nodes.dtypes.FLOAT32 if computes_in_float(dtype) else dtype
+        from_table = ir.dtypes.FLOAT32 if computes_in_float(dtype) else dtype
         return from_table.with_lanes(dtype.lanes)
 
     def _rounded(self, text: Text, dtype: DType) -> Text:
@@ -130,7 +129,7 @@ class CpuConversions(CFamilyPrinter):
 
     # Conversions ----------------------------------------------------------------------------------
 
-    def expression_Cast(self, node: nodes.Cast) -> Text:
+    def expression_Cast(self, node: ir.Cast) -> Text:
         source, target = node.value.dtype, node.dtype
         text = self.expression(node.value)
         if source.kind == "bool":
@@ -150,7 +149,7 @@ class CpuConversions(CFamilyPrinter):
             return self._integer_to_float(text, source, target)
         return self._integer_to_integer(text, source, target)
 
-    def _from_bool(self, node: nodes.Cast, text: Text) -> Text:
+    def _from_bool(self, node: ir.Cast, text: Text) -> Text:
         target = node.dtype
         if target.kind == "bool":
             return text
@@ -184,7 +183,7 @@ class CpuConversions(CFamilyPrinter):
         if source.bits == 64:
             wide = self.call(f"tw_f64_odd_from_{carrier(source)}{self._suffix(source)}", text)
         else:
-            wide = self._converted(text, carrier(source), nodes.dtypes.FLOAT64.with_lanes(target.lanes))
+            wide = self._converted(text, carrier(source), ir.dtypes.FLOAT64.with_lanes(target.lanes))
         return self._rounded(self.call(f"tw_f32_odd_from_f64{self._suffix(target)}", wide), target)
 
     def _integer_to_integer(self, text: Text, source: DType, target: DType) -> Text:
@@ -214,7 +213,7 @@ class CpuConversions(CFamilyPrinter):
             return self._convert(text, wide, target, lanes)
         return self.call("__builtin_convertvector", text, f"{target}x{lanes}")
 
-    def expression_Reinterpret(self, node: nodes.Reinterpret) -> Text:
+    def expression_Reinterpret(self, node: ir.Reinterpret) -> Text:
         source, target = node.value.dtype, node.dtype
         text = self.expression(node.value)
         if carrier(source) == carrier(target) and source.lanes == target.lanes:
@@ -234,5 +233,5 @@ class CpuConversions(CFamilyPrinter):
         return self.call(back, bits) if back else self._plain_cast(bits, target)
 
 
-def _rounds(expr: Expr) -> TypeGuard[nodes.Call]:
-    return isinstance(expr, nodes.Call) and expr.function == "round" and expr.dtype.scalar.name == "float32"
+def _rounds(expr: ir.Expr) -> TypeGuard[ir.Call]:
+    return isinstance(expr, ir.Call) and expr.function == "round" and expr.dtype.scalar.name == "float32"

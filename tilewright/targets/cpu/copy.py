@@ -8,28 +8,8 @@ import numpy as np
 
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, INT64, DType
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Const,
-    Evaluate,
-    Expr,
-    Extent,
-    If,
-    Load,
-    Region,
-    Seq,
-    Statement,
-    Store,
-    cast,
-    const,
-    expr,
-    index_binary,
-    product,
-    row_major_strides,
-)
 from tilewright.ir.structure import guard_of
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
@@ -43,7 +23,7 @@ WORD = 4
 """Bytes that one lane of a panel holds in a step."""
 
 
-def lower_copy(op: Copy, context: Context) -> Statement | None:
+def lower_copy(op: Copy, context: Context) -> ir.Statement | None:
     """Vectors packed at once, or None where the tile lies row by row or no such way exists."""
     physical = physical_operand(op.destination, context)
     if physical is None or op.destination.buffer.packed or not _is_whole_tile(op.destination, physical):
@@ -57,11 +37,11 @@ def lower_copy(op: Copy, context: Context) -> Statement | None:
     return None if found is None else _Packing(op, physical, context, *found).statement()
 
 
-def _is_whole_tile(region: Region, physical: PhysicalOperand) -> bool:
+def _is_whole_tile(region: ir.Region, physical: PhysicalOperand) -> bool:
     """Whether the region is one tile, of several in a workspace."""
     leading = len(physical.leading)
-    inner = Region(region.buffer, region.starts[leading:], region.extents[leading:])
-    zero = all(isinstance(start, Const) and start.value == 0 for start in inner.starts)
+    inner = ir.Region(region.buffer, region.starts[leading:], region.extents[leading:])
+    zero = all(isinstance(start, ir.Const) and start.value == 0 for start in inner.starts)
     return zero and inner.extents == region.buffer.shape[leading:] and all(e == 1 for e in region.extents[:leading])
 
 
@@ -92,10 +72,10 @@ class _Packing:
         self, op: Copy, physical: PhysicalOperand, context: Context, method: str, rows: int, columns: int
     ) -> None:
         self.op, self.physical, self.method, self.rows, self.columns = op, physical, method, rows, columns
-        self.before: list[Statement] = []
+        self.before: list[ir.Statement] = []
         self.conditions = unproven_beginning(op.source, context.analyzer)
 
-    def statement(self) -> Statement | None:
+    def statement(self) -> ir.Statement | None:
         extents = static_extents(self.op.destination)
         assert extents is not None
         tall, wide = extents[-2:]
@@ -106,59 +86,61 @@ class _Packing:
         body = loop("row", 0, tall, lambda row: loop("column", 0, wide, lambda column: self._block(source, row, column,
             limits),
                                                      step=self.columns), step=self.rows)  # fmt: skip
-        return Seq((*self.physical.declare, *self.before, *body), span=self.op.span)
+        return ir.Seq((*self.physical.declare, *self.before, *body), span=self.op.span)
 
-    def _flat_source(self) -> Buffer:
+    def _flat_source(self) -> ir.Buffer:
         """The source's memory, read only where a block lies inside: nobody need guard it."""
         buffer = self.op.source.buffer
         scope = "local" if buffer.scope == "global" else buffer.scope
-        view = Buffer(f"{buffer.name}_rows", (product(buffer.shape),), buffer.dtype, scope, source=buffer)
-        self.before.append(Allocate(view))
+        view = ir.Buffer(f"{buffer.name}_rows", (ir.product(buffer.shape),), buffer.dtype, scope, source=buffer)
+        self.before.append(ir.Allocate(view))
         return view
 
-    def _block(self, source: Buffer, row: Expr, column: Expr, limits: tuple[Extent, Extent]) -> list[Statement]:
-        whole = [Seq(tuple(self._pack(source, row, column)))]
+    def _block(
+        self, source: ir.Buffer, row: ir.Expr, column: ir.Expr, limits: tuple[ir.Extent, ir.Extent]
+    ) -> list[ir.Statement]:
+        whole = [ir.Seq(tuple(self._pack(source, row, column)))]
         ends = (row + self.rows, limits[0]), (column + self.columns, limits[1])
-        fits = [index_binary("le", end, limit) for end, limit in ends if not isinstance(limit, int)]
+        fits = [ir.index_binary("le", end, limit) for end, limit in ends if not isinstance(limit, int)]
         condition = guard_of([*self.conditions, *fits])
         if condition is None:
             return list(whole)
-        return [If(condition, Seq(tuple(whole)), Seq(tuple(self._elements(row, column))))]
+        return [ir.If(condition, ir.Seq(tuple(whole)), ir.Seq(tuple(self._elements(row, column))))]
 
-    def _elements(self, row: Expr, column: Expr) -> list[Statement]:
-        def one(i: Expr, j: Expr) -> list[Statement]:
+    def _elements(self, row: ir.Expr, column: ir.Expr) -> list[ir.Statement]:
+        def one(i: ir.Expr, j: ir.Expr) -> list[ir.Statement]:
             at = row + i, column + j
-            value = Load(self.op.source.dtype, self.op.source.buffer, full_index(self.op.source, at))
+            value = ir.Load(self.op.source.dtype, self.op.source.buffer, full_index(self.op.source, at))
             to = full_index(self.op.destination, at)
-            return [Store(self.op.destination.buffer, to, cast(value, self.op.destination.dtype))]
+            return [ir.Store(self.op.destination.buffer, to, ir.cast(value, self.op.destination.dtype))]
 
         return loop("i", 0, self.rows, lambda i: loop("j", 0, self.columns, lambda j: one(i, j)))
 
-    def _pack(self, source: Buffer, row: Expr, column: Expr) -> list[Statement]:
+    def _pack(self, source: ir.Buffer, row: ir.Expr, column: ir.Expr) -> list[ir.Statement]:
         memory, layout = self.physical.memory, self.physical.layout
         stride = self._row_stride()
         starts = self.op.source.starts
-        at: Expr = const(0)
-        strides = self.op.source.buffer.strides or row_major_strides(self.op.source.buffer.shape)
+        at: ir.Expr = ir.const(0)
+        strides = self.op.source.buffer.strides or ir.row_major_strides(self.op.source.buffer.shape)
         for start, step in zip(starts, strides, strict=True):
             at = at + start * step
         at = at + (row * stride + column)
         place = self.physical.position((*self.op.destination.starts[: len(self.physical.leading)], row, column))
         if self.method == "vectors":
             wide = memory.dtype.with_lanes(layout.lanes)
-            return [Store(memory, (place,), cast(load_vector(source, layout.lanes, at), wide))]
+            return [ir.Store(memory, (place,), ir.cast(load_vector(source, layout.lanes, at), wide))]
         size = (
             layout.lanes
             * WORD
             * (layout.lanes if self.method == "words" else 2 * layout.lanes if self.method == "wide" else 1)
         )
-        to = Region(memory, (place,), (size // memory.dtype.storage_bytes,))
-        from_ = Region(source, (at,), (1,))
-        bytes_ = cast(expr(stride), INT64) * source.dtype.storage_bytes
-        call = Call(INT32.with_lanes(layout.lanes), f"cpu.pack_{self.method}", (to, from_, bytes_))
-        return [Evaluate(call)]
+        to = ir.Region(memory, (place,), (size // memory.dtype.storage_bytes,))
+        from_ = ir.Region(source, (at,), (1,))
+        bytes_ = ir.cast(ir.expr(stride), INT64) * source.dtype.storage_bytes
+        call = ir.Call(INT32.with_lanes(layout.lanes), f"cpu.pack_{self.method}", (to, from_, bytes_))
+        return [ir.Evaluate(call)]
 
-    def _row_stride(self) -> Extent:
+    def _row_stride(self) -> ir.Extent:
         buffer = self.op.source.buffer
         return buffer.strides[-2] if buffer.strides is not None else buffer.shape[-1]
 
@@ -168,12 +150,12 @@ class _Packing:
 
 def _interpreted(
     arrange: Callable[[np.ndarray, int], np.ndarray], rows: Callable[[int], int], run: Callable[[int, DType], int]
-) -> Callable[[Evaluator, Call], int]:
+) -> Callable[[Evaluator, ir.Call], int]:
     """How the interpreter packs: rows gathered from the source, arranged, scattered to the memory."""
 
-    def call(state: Evaluator, node: Call) -> int:
+    def call(state: Evaluator, node: ir.Call) -> int:
         to, from_, stride = node.arguments
-        assert isinstance(to, Region) and isinstance(from_, Region) and isinstance(stride, Expr)
+        assert isinstance(to, ir.Region) and isinstance(from_, ir.Region) and isinstance(stride, ir.Expr)
         lanes = node.dtype.lanes
         source, target = state.place(from_.buffer), state.place(to.buffer)
         assert isinstance(source, View) and isinstance(target, View)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
-from tilewright.ir.nodes import Buffer, Function, Kernel, Var
 from tilewright.ir.signature import counted_workspaces, entry_parameters, written_parameters
 from tilewright.ir.substitution import own_names
 from tilewright.ir.visitor import walk
@@ -38,7 +37,7 @@ class _Module:
     names: set[str]
 
 
-def emit(function: Function, arch: Arch) -> Source:
+def emit(function: ir.Function, arch: Arch) -> Source:
     """C source of a final program."""
     module = _Module([], set(), set(), [], set())
     entry = _Host(function, module).text()
@@ -50,18 +49,18 @@ def emit(function: Function, arch: Arch) -> Source:
     )  # fmt: skip
 
 
-def entry_name(function: Function) -> str:
+def entry_name(function: ir.Function) -> str:
     return Names().fresh(function.name) + "_entry"
 
 
-def words_name(function: Function) -> str:
+def words_name(function: ir.Function) -> str:
     """The entry once more, of arguments in memory, a word each (`again.py`)."""
     return f"{entry_name(function)}_of_words"
 
 
-def takes_words(parameters: Sequence[Buffer | Var]) -> bool:
+def takes_words(parameters: Sequence[ir.Buffer | ir.Var]) -> bool:
     """Whether all arguments are words: addresses and integers."""
-    return bool(parameters) and all(isinstance(p, Buffer) or p.dtype.is_integer for p in parameters)
+    return bool(parameters) and all(isinstance(p, ir.Buffer) or p.dtype.is_integer for p in parameters)
 
 
 def _span_data(failure: Failure) -> tuple[str, int, int, int | None] | None:
@@ -69,7 +68,7 @@ def _span_data(failure: Failure) -> tuple[str, int, int, int | None] | None:
     return None if span is None else (span.file, span.line, span.column, span.end_column)
 
 
-def _preamble(function: Function, module: _Module) -> list[str]:
+def _preamble(function: ir.Function, module: _Module) -> list[str]:
     where = f" ({readable(function.span.file, '')}:{function.span.line})" if function.span else ""
     lines = [f"// {function.name}{where}, compiled by tilewright for the CPU.", '#include "tilewright_cpu.h"']
     for lanes in sorted(module.lanes):
@@ -87,19 +86,19 @@ def _preamble(function: Function, module: _Module) -> list[str]:
 class _Host(CpuStatements):
     """Prints the host program; kernels become functions of their own on the way."""
 
-    def __init__(self, function: Function, module: _Module) -> None:
+    def __init__(self, function: ir.Function, module: _Module) -> None:
         super().__init__(Names(KEYWORDS), module.failures)
         self.function, self.module = function, module
         self.exit = "{{ status = {status}; goto done; }}"
         self.written, self.counted = written_parameters(function), counted_workspaces(function)
-        self.workspaces: list[Buffer] = []
+        self.workspaces: list[ir.Buffer] = []
         self.parameters = entry_parameters(function)
-        self.nonnegative |= {p for p in self.parameters if isinstance(p, Var) and p not in function.params}
+        self.nonnegative |= {p for p in self.parameters if isinstance(p, ir.Var) and p not in function.params}
 
     def text(self) -> str:
         signature = ", ".join(self._parameter(p) for p in self.parameters) or "void"
         for node in walk(self.function.body):
-            if isinstance(node, nodes.Allocate) and node.buffer.scope == "global" and not node.buffer.placed:
+            if isinstance(node, ir.Allocate) and node.buffer.scope == "global" and not node.buffer.placed:
                 self.names.of(node.buffer)  # before any branch: they are freed at the end of the function
         self.statement(self.function.body)
         workspaces = [f"  {self.type_name(b.dtype)} *{self.names.of(b)} = NULL;" for b in self.workspaces]
@@ -131,21 +130,21 @@ class _Host(CpuStatements):
         head = f'__attribute__((visibility("default"))) int32_t {words_name(self.function)}(const uint64_t *words) {{'
         return ["", head, f"  return {entry_name(self.function)}({given});", "}"]
 
-    def _parameter(self, param: Buffer | Var) -> str:
+    def _parameter(self, param: ir.Buffer | ir.Var) -> str:
         name = self.names.of(param)
-        if isinstance(param, Var):
+        if isinstance(param, ir.Var):
             return f"{self.type_name(param.dtype)} {name}"
         constant = "" if param in self.written else "const "
         return f"{constant}{self.type_name(param.dtype)} *{name}"
 
-    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
+    def statement_Allocate(self, allocate: ir.Allocate) -> None:
         buffer = allocate.buffer
         if buffer.scope == "scalar" or buffer.source is not None or buffer.placed:
             super().statement_Allocate(allocate)
             return
         self.workspaces.append(buffer)
         name, element = self.names.of(buffer), self.type_name(buffer.dtype)
-        elements: nodes.Expr = nodes.const(1, nodes.dtypes.INT64)
+        elements: ir.Expr = ir.const(1, ir.dtypes.INT64)
         for extent in buffer.shape:
             elements = elements * extent
         count = self.operand(self.expression(elements), 13, "div")
@@ -156,7 +155,7 @@ class _Host(CpuStatements):
         if buffer in self.counted:
             self.line(f"memset({name}, 0, {size});")
 
-    def statement_Kernel(self, kernel: Kernel) -> None:
+    def statement_Kernel(self, kernel: ir.Kernel) -> None:
         position = len(self.module.kernels)
         name = self.names.fresh(f"{self.function.name}_block" + (f"_{position}" if position else ""))
         captured = _captured(kernel)
@@ -165,7 +164,7 @@ class _Host(CpuStatements):
         self.module.lanes |= printer.lanes_used
         self.module.headers |= printer.headers
         fields = [self._argument_field(thing) for thing in captured]
-        grid = [self.value(nodes.expr(extent)) for extent in kernel.grid]
+        grid = [self.value(ir.expr(extent)) for extent in kernel.grid]
         blocks = " * ".join(f"(int64_t)({extent})" for extent in grid)
         self.line("{")
         self.line(f"  const struct {name}_arguments arguments = {{{', '.join([*fields, *grid[:-1]])}}};")
@@ -173,15 +172,15 @@ class _Host(CpuStatements):
         self.line("  if (status != 0) goto done;")
         self.line("}")
 
-    def _argument_field(self, thing: Buffer | Var) -> str:
+    def _argument_field(self, thing: ir.Buffer | ir.Var) -> str:
         name = self.names.of(thing)
-        return f"&{name}" if isinstance(thing, Buffer) and thing.scope == "scalar" else name
+        return f"&{name}" if isinstance(thing, ir.Buffer) and thing.scope == "scalar" else name
 
 
 class _Block(CpuStatements):
     """Prints one kernel: the record of its arguments and the function that runs one block."""
 
-    def __init__(self, host: _Host, kernel: Kernel, captured: list[Buffer | Var]) -> None:
+    def __init__(self, host: _Host, kernel: ir.Kernel, captured: list[ir.Buffer | ir.Var]) -> None:
         super().__init__(Names(KEYWORDS), host.failures)
         self.host, self.kernel, self.captured = host, kernel, captured
         self.promoted = promotable(kernel.body)
@@ -203,9 +202,9 @@ class _Block(CpuStatements):
         head += self._block_indices(grid)
         return "\n".join([*record, "};", "", *head, *self.lines, "  return 0;", "}", ""])
 
-    def _field(self, thing: Buffer | Var) -> str:
+    def _field(self, thing: ir.Buffer | ir.Var) -> str:
         name, element = self.names.of(thing), self.type_name(thing.dtype)
-        if isinstance(thing, Var):
+        if isinstance(thing, ir.Var):
             return f"{element} {name}"
         return f"{element if thing in self.written else 'const ' + element} *restrict {name}"
 
@@ -222,12 +221,12 @@ class _Block(CpuStatements):
         return lines
 
 
-def _captured(kernel: Kernel) -> list[Buffer | Var]:
+def _captured(kernel: ir.Kernel) -> list[ir.Buffer | ir.Var]:
     """Variables and buffers that a kernel uses and its host program defines, in order of appearance."""
     bound = own_names(kernel)
-    found: dict[Buffer | Var, None] = {}
+    found: dict[ir.Buffer | ir.Var, None] = {}
     for node in walk(kernel.body):
-        if isinstance(node, Buffer):
+        if isinstance(node, ir.Buffer):
             root = node
             while root in bound and root.source is not None:  # a view of this kernel's own reads what it views
                 node = root = root.source
@@ -235,6 +234,6 @@ def _captured(kernel: Kernel) -> list[Buffer | Var]:
                 root = root.source
             if root not in bound:
                 found[node] = None
-        elif isinstance(node, Var) and node not in bound:
+        elif isinstance(node, ir.Var) and node not in bound:
             found[node] = None
     return list(found)

@@ -7,27 +7,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    Extent,
-    If,
-    Load,
-    Parallel,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    binary,
-    cast,
-    const,
-    expr,
-    index_binary,
-    seq,
-)
 from tilewright.machine.dot import match_operands
 from tilewright.ops.base import accumulator, begin, full_index, get, store_element, zero
 from tilewright.ops.gemm import Gemm
@@ -48,7 +29,7 @@ ENOUGH_REGISTERS = 32
 """With fewer, sums beside totals would leave too few of either to cover the latency of an instruction."""
 
 
-def lower_gemm(op: Gemm, context: Context) -> Statement | None:
+def lower_gemm(op: Gemm, context: Context) -> ir.Statement | None:
     """Micro-kernels for `op`, or None where no instruction of the machine multiplies these types."""
     for instruction in dot_instructions(context.arch):
         plan = match_operands(instruction, op.a.dtype, op.b.dtype)
@@ -66,14 +47,14 @@ class _Band:
 
     right: Right
     tile: RegisterTile
-    start: Extent
-    stop: Extent
+    start: ir.Extent
+    stop: ir.Extent
 
 
 class VectorProduct(Operands):
     """One gemm on its way to loops and micro-kernels."""
 
-    def statement(self) -> Statement:
+    def statement(self) -> ir.Statement:
         op = self.op
         rows = self.rows()
         left = self.left()
@@ -87,17 +68,17 @@ class VectorProduct(Operands):
         valid = self.panels(op.n // self.lanes)
         loops = self._loops(left, right, rows, valid)
         body = [*self.before, *self._clear(), *loops, *self._shift_beyond(valid)]
-        return Seq(tuple(body), span=op.span)
+        return ir.Seq(tuple(body), span=op.span)
 
-    def _shift_beyond(self, valid: Extent) -> list[Statement]:
+    def _shift_beyond(self, valid: ir.Extent) -> list[ir.Statement]:
         """The shift of columns that b's matrix has not: it is added to their products too, which are zeros."""
         op = self.op
         if op.shift is None or isinstance(valid, int) or shift_ends_with(op, "b", self._source(op.b)):
             return []
 
-        def element(row: Expr, column: Expr) -> list[Statement]:
+        def element(row: ir.Expr, column: ir.Expr) -> list[ir.Statement]:
             total = accumulator("total", FLOAT32 if op.c.dtype.is_float else op.c.dtype)
-            old = Load(op.c.dtype, op.c.buffer, full_index(op.c, (row, column)))
+            old = ir.Load(op.c.dtype, op.c.buffer, full_index(op.c, (row, column)))
             return [
                 begin(total, old),
                 op.add_shift((row, column), total),
@@ -105,22 +86,25 @@ class VectorProduct(Operands):
             ]
 
         first, stop = valid * self.lanes, op.n // self.lanes * self.lanes
-        columns = lambda row: loop("column", first, stop, lambda column: [seq(*element(row, column))])  # noqa: E731
+        columns = lambda row: loop("column", first, stop, lambda column: [ir.seq(*element(row, column))])  # noqa: E731
         return loop("row", 0, op.m, columns)
 
     # Loops --------------------------------------------------------------------------------------
 
-    def _clear(self) -> list[Statement]:
+    def _clear(self) -> list[ir.Statement]:
         op = self.op
         if op.clear is False:
             return []
-        i, j = Var(INT32, "i"), Var(INT32, "j")
-        fill = Parallel(
-            (i, j), (op.m, op.n), seq(Store(op.c.buffer, full_index(op.c, (i, j)), zero(op.c.dtype))), span=op.span
+        i, j = ir.Var(INT32, "i"), ir.Var(INT32, "j")
+        fill = ir.Parallel(
+            (i, j),
+            (op.m, op.n),
+            ir.seq(ir.Store(op.c.buffer, full_index(op.c, (i, j)), zero(op.c.dtype))),
+            span=op.span,
         )
-        return [fill] if op.clear is True else [If(op.clear, seq(fill))]
+        return [fill] if op.clear is True else [ir.If(op.clear, ir.seq(fill))]
 
-    def _loops(self, left: Left, right: Right, rows: Extent, valid: Extent) -> list[Statement]:
+    def _loops(self, left: Left, right: Right, rows: ir.Extent, valid: ir.Extent) -> list[ir.Statement]:
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
         columns = self.op.n // self.lanes
         model = TileModel(
@@ -133,7 +117,7 @@ class VectorProduct(Operands):
         )
         tiles = model.choose(rows if isinstance(rows, int) else None, self.op.m)
         bands: list[_Band] = []
-        start: Extent = 0
+        start: ir.Extent = 0
         for tile in tiles:
             stop = self.named("covered", _last_start(start, rows, tile.rows))
             bands.append(_Band(right, tile, start, stop))
@@ -142,11 +126,11 @@ class VectorProduct(Operands):
         together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _alike(bands)
         return [one for group in together for one in self._columns(left, group, valid)]
 
-    def _asking(self, right: Right, bands: list[_Band], rows: Extent) -> list[_Band]:
+    def _asking(self, right: Right, bands: list[_Band], rows: ir.Extent) -> list[_Band]:
         """The bands, from whose memory all passes of rows together ask for what comes next."""
         if not isinstance(right, PanelRight) or self.op.m <= bands[0].tile.rows:
             return bands
-        before: list[Extent] = [0]
+        before: list[ir.Extent] = [0]
         for band in bands:
             count = (band.stop - band.start) // band.tile.rows
             before.append(self.named("passes", before[-1] + count))
@@ -164,12 +148,12 @@ class VectorProduct(Operands):
         run = self.op.k if self.keeps_sums else self.chunk
         return run // right.step * right.loaded.nbytes(1)
 
-    def _columns(self, left: Left, bands: list[_Band], columns: Extent) -> list[Statement]:
+    def _columns(self, left: Left, bands: list[_Band], columns: ir.Extent) -> list[ir.Statement]:
         """All columns, as many at a time as the first band's tiles have, and in them the rows of every band."""
         across = bands[0].tile.vectors
 
-        def down(vectors: int, vector: Expr, lanes: int) -> list[Statement]:
-            def kernel(band: _Band, row: Expr) -> list[Statement]:
+        def down(vectors: int, vector: ir.Expr, lanes: int) -> list[ir.Statement]:
+            def kernel(band: _Band, row: ir.Expr) -> list[ir.Statement]:
                 tile = RegisterTile(band.tile.rows, vectors)
                 return self._chunks(left, band.right, tile, lanes, row, vector)
 
@@ -182,85 +166,88 @@ class VectorProduct(Operands):
             ]
 
         whole = self.named("whole", _last_start(0, columns, across))
-        statements: list[Statement]
-        if isinstance(whole, Expr) and across == self.op.n // self.lanes:
+        statements: list[ir.Statement]
+        if isinstance(whole, ir.Expr) and across == self.op.n // self.lanes:
             # Once or not at all, at a place that is known.
-            statements = [If(binary("gt", whole, const(0)), seq(*down(across, const(0), self.lanes)))]
+            statements = [ir.If(ir.binary("gt", whole, ir.const(0)), ir.seq(*down(across, ir.const(0), self.lanes)))]
         else:
             statements = loop("vector", 0, whole, lambda vector: down(across, vector, self.lanes), step=across)
         if isinstance(columns, int) and isinstance(whole, int):
             if columns > whole:
-                statements += down(columns - whole, const(whole), self.lanes)
+                statements += down(columns - whole, ir.const(whole), self.lanes)
         elif across > 1:
             rest = self.left_over(across)
             if rest is None:
                 statements += loop("vector", whole, columns, lambda vector: down(1, vector, self.lanes))
             elif rest > 0:
                 statements.append(
-                    If(binary("gt", expr(columns), expr(whole)), seq(*down(rest, expr(whole), self.lanes)))
+                    ir.If(
+                        ir.binary("gt", ir.expr(columns), ir.expr(whole)),
+                        ir.seq(*down(rest, ir.expr(whole), self.lanes)),
+                    )
                 )
         if self.op.n % self.lanes:
-            statements += down(1, const(self.op.n // self.lanes), self.op.n % self.lanes)
+            statements += down(1, ir.const(self.op.n // self.lanes), self.op.n % self.lanes)
         return statements
 
     def _chunks(
-        self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: Expr, vector: Expr
-    ) -> list[Statement]:
+        self, left: Left, right: Right, tile: RegisterTile, lanes: int, row: ir.Expr, vector: ir.Expr
+    ) -> list[ir.Statement]:
         """All chunks of k for one tile, whose sums stay in registers meanwhile where they can."""
         loads = self.chunk // right.step
         single = self.op.k == self.chunk
         sums = self._sums(tile) if self.keeps_sums and lanes == self.lanes else None
 
-        def one(chunk: Expr) -> list[Statement]:
-            def finish(i: Expr, j: Expr, total: Expr) -> Sequence[Statement]:
+        def one(chunk: ir.Expr) -> list[ir.Statement]:
+            def finish(i: ir.Expr, j: ir.Expr, total: ir.Expr) -> Sequence[ir.Statement]:
                 total = self._shifted(row + i, vector + j, chunk, total)
                 factors = self._factors(row + i, vector + j, chunk)
                 if sums is None:
                     return self._finish(row + i, vector + j, total, factors, lanes)
                 old = load_vector(sums, self.lanes, self._place(tile, i, j))
-                new = cast(self._added(old, total, factors), old.dtype)
-                return [Store(sums, (self._place(tile, i, j),), new)]
+                new = ir.cast(self._added(old, total, factors), old.dtype)
+                return [ir.Store(sums, (self._place(tile, i, j),), new)]
 
             begin = lambda i, j: self._start(row + i, vector + j, chunk)  # noqa: E731
             kernel = MicroKernel(self.plan, left, right, tile, begin, finish)
-            first: Extent = 0 if single else chunk * loads
-            stop: Extent = loads if single else first + loads
-            if isinstance(self.loads, Expr):
-                stop = self.loads if single else index_binary("min", stop, self.loads)
-            return [Seq(tuple(kernel.statements(row, vector, first, stop)))]
+            first: ir.Extent = 0 if single else chunk * loads
+            stop: ir.Extent = loads if single else first + loads
+            if isinstance(self.loads, ir.Expr):
+                stop = self.loads if single else ir.index_binary("min", stop, self.loads)
+            return [ir.Seq(tuple(kernel.statements(row, vector, first, stop)))]
 
         chunks = loop("chunk", 0, self.op.k // self.chunk, one)
         if sums is None:
             return chunks
         c = self.op.c
 
-        def at(i: Expr, j: Expr) -> tuple[Expr, ...]:
+        def at(i: ir.Expr, j: ir.Expr) -> tuple[ir.Expr, ...]:
             return full_index(c, (row + i, (vector + j) * self.lanes))
 
-        def begin_sum(i: Expr, j: Expr) -> list[Statement]:
-            return [Store(sums, (self._place(tile, i, j),), load_vector(c.buffer, self.lanes, *at(i, j)))]
+        def begin_sum(i: ir.Expr, j: ir.Expr) -> list[ir.Statement]:
+            return [ir.Store(sums, (self._place(tile, i, j),), load_vector(c.buffer, self.lanes, *at(i, j)))]
 
-        def end_sum(i: Expr, j: Expr) -> list[Statement]:
-            return [Store(c.buffer, at(i, j), load_vector(sums, self.lanes, self._place(tile, i, j)))]
+        def end_sum(i: ir.Expr, j: ir.Expr) -> list[ir.Statement]:
+            return [ir.Store(c.buffer, at(i, j), load_vector(sums, self.lanes, self._place(tile, i, j)))]
 
-        return [Seq((Allocate(sums), *each(tile, begin_sum), *chunks, *each(tile, end_sum)))]
+        return [ir.Seq((ir.Allocate(sums), *each(tile, begin_sum), *chunks, *each(tile, end_sum)))]
 
     @property
     def keeps_sums(self) -> bool:
         """Whether c's elements pass through registers once for all chunks of k, beside the totals of each."""
         return self.op.k > self.chunk and self.op.c.dtype == FLOAT32 and self.context.arch.registers >= ENOUGH_REGISTERS
 
-    def _sums(self, tile: RegisterTile) -> Buffer:
-        return Buffer("sums", (tile.rows * tile.vectors * self.lanes,), self.op.c.dtype, "register")
+    def _sums(self, tile: RegisterTile) -> ir.Buffer:
+        return ir.Buffer("sums", (tile.rows * tile.vectors * self.lanes,), self.op.c.dtype, "register")
 
-    def _place(self, tile: RegisterTile, i: Expr, j: Expr) -> Expr:
+    def _place(self, tile: RegisterTile, i: ir.Expr, j: ir.Expr) -> ir.Expr:
         return i * (tile.vectors * self.lanes) + j * self.lanes
 
-    def _start(self, row: Expr, vector: Expr, chunk: Expr) -> Expr:
+    def _start(self, row: ir.Expr, vector: ir.Expr, chunk: ir.Expr) -> ir.Expr:
         """What a total begins with: the row's shift, minus what the offsets of the operands add."""
-        parts: list[Expr] = []
+        parts: list[ir.Expr] = []
         if self.sums is not None:
-            parts.append(splat(Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes))
+            parts.append(splat(ir.Load(self.sums.dtype, self.sums, (row, chunk)), self.lanes))
         if self.column_sums is not None:
             parts.append(load_vector(self.column_sums, self.lanes, chunk, vector * self.lanes))
         if self.shift is not None and self.shift_b is None:
@@ -268,63 +255,67 @@ class VectorProduct(Operands):
         wide = self.plan.instruction.accumulator.with_lanes(self.lanes)
         if not parts:
             return splat_const(0.0 if wide.is_float else 0, wide)
-        return functools.reduce(lambda one, other: binary("add", one, other), parts)
+        return functools.reduce(lambda one, other: ir.binary("add", one, other), parts)
 
-    def _shifted(self, row: Expr, vector: Expr, chunk: Expr, total: Expr) -> Expr:
+    def _shifted(self, row: ir.Expr, vector: ir.Expr, chunk: ir.Expr, total: ir.Expr) -> ir.Expr:
         """A vector of totals with the row's shift times the factors of the columns."""
         if self.shift is None or self.shift_b is None:
             return total
         total = self._in_sums(total)
-        shift = splat(cast(self.shift(row, chunk), total.dtype.scalar), self.lanes)
-        factors = cast(self.shift_b.value(vector * self.lanes, chunk), total.dtype)
-        return Call(total.dtype, "fma", (shift, factors, total))
+        shift = splat(ir.cast(self.shift(row, chunk), total.dtype.scalar), self.lanes)
+        factors = ir.cast(self.shift_b.value(vector * self.lanes, chunk), total.dtype)
+        return ir.Call(total.dtype, "fma", (shift, factors, total))
 
-    def _factors(self, row: Expr, vector: Expr, chunk: Expr) -> list[Expr]:
+    def _factors(self, row: ir.Expr, vector: ir.Expr, chunk: ir.Expr) -> list[ir.Expr]:
         """What the totals of a row and a vector of columns are multiplied by."""
         total = self.plan.instruction.accumulator
         if self.op.c.dtype.is_float and total.is_integer:  # as `_in_sums` makes it
             total = FLOAT32
-        factors: list[Expr] = []
+        factors: list[ir.Expr] = []
         if self.scale_b is not None:
-            factors.append(cast(self.scale_b.value(vector * self.lanes, chunk), total.with_lanes(self.lanes)))
+            factors.append(ir.cast(self.scale_b.value(vector * self.lanes, chunk), total.with_lanes(self.lanes)))
         if self.scale_a is not None:
-            factors.append(splat(cast(self.scale_a.value(row, chunk), total), self.lanes))
+            factors.append(splat(ir.cast(self.scale_a.value(row, chunk), total), self.lanes))
         return factors
 
-    def _finish(self, row: Expr, vector: Expr, total: Expr, factors: list[Expr], lanes: int) -> Sequence[Statement]:
+    def _finish(
+        self, row: ir.Expr, vector: ir.Expr, total: ir.Expr, factors: list[ir.Expr], lanes: int
+    ) -> Sequence[ir.Statement]:
         """One vector of totals: scaled, added to c."""
         column, c = vector * self.lanes, self.op.c
         if lanes == self.lanes:
             at = full_index(c, (row, column))
             old = load_vector(c.buffer, self.lanes, *at)
-            return [Store(c.buffer, at, cast(self._added(old, total, factors), c.dtype.with_lanes(self.lanes)))]
+            return [ir.Store(c.buffer, at, ir.cast(self._added(old, total, factors), c.dtype.with_lanes(self.lanes)))]
         total = self._in_sums(total)
-        values = Buffer("values", (self.lanes,), total.dtype.scalar, "local")
+        values = ir.Buffer("values", (self.lanes,), total.dtype.scalar, "local")
         for factor in factors:
-            total = binary("mul", total, factor)
+            total = ir.binary("mul", total, factor)
 
-        def lane(n: Expr) -> list[Statement]:
+        def lane(n: ir.Expr) -> list[ir.Statement]:
             at = full_index(c, (row, column + n))
-            old = cast(Load(c.dtype, c.buffer, at), values.dtype)
-            return [Store(c.buffer, at, cast(binary("add", old, Load(values.dtype, values, (n,))), c.dtype))]
+            old = ir.cast(ir.Load(c.dtype, c.buffer, at), values.dtype)
+            return [
+                ir.Store(c.buffer, at, ir.cast(ir.binary("add", old, ir.Load(values.dtype, values, (n,))), c.dtype))
+            ]
 
-        return [Seq((Allocate(values), Store(values, (const(0),), total), *loop("n", 0, lanes, lane)))]
+        return [ir.Seq((ir.Allocate(values), ir.Store(values, (ir.const(0),), total), *loop("n", 0, lanes, lane)))]
 
-    def _in_sums(self, total: Expr) -> Expr:
+    def _in_sums(self, total: ir.Expr) -> ir.Expr:
         """A vector of totals in the type in which it is scaled and added."""
         return to_float(total) if self.op.c.dtype.is_float and total.dtype.is_integer else total
 
-    def _added(self, old: Expr, total: Expr, factors: list[Expr]) -> Expr:
+    def _added(self, old: ir.Expr, total: ir.Expr, factors: list[ir.Expr]) -> ir.Expr:
         """What c holds with one vector of totals added to it, scaled."""
         total = self._in_sums(total)
-        old = cast(old, total.dtype)
+        old = ir.cast(old, total.dtype)
         for factor in factors[:-1]:
-            total = binary("mul", total, factor)
+            total = ir.binary("mul", total, factor)
         if factors and total.dtype.is_float:
-            return Call(total.dtype, "fma", (total, factors[-1], old))
+            return ir.Call(total.dtype, "fma", (total, factors[-1], old))
         for factor in factors[-1:]:
-            total = binary("mul", total, factor)
-        return binary("add", old, total)
+            total = ir.binary("mul", total, factor)
+        return ir.binary("add", old, total)
 
 
 def _alike(bands: Sequence[_Band]) -> list[list[_Band]]:
@@ -333,7 +324,7 @@ def _alike(bands: Sequence[_Band]) -> list[list[_Band]]:
     return [list(group) for _, group in itertools.groupby(bands, key=lambda band: band.tile.vectors)]
 
 
-def _last_start(start: Extent, stop: Extent, step: int) -> Extent:
+def _last_start(start: ir.Extent, stop: ir.Extent, step: int) -> ir.Extent:
     """Where whole steps from `start` end."""
     if step == 1:
         return stop

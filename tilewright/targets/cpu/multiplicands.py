@@ -11,21 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
-from tilewright.ir.nodes import (
-    Buffer,
-    Expr,
-    Extent,
-    Load,
-    Reinterpret,
-    Select,
-    Statement,
-    binary,
-    cast,
-    const,
-    expr,
-    index_binary,
-)
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import DotInstruction, OperandPlan
 from tilewright.targets.cpu.requests import Requests
@@ -50,13 +37,13 @@ class Passes:
     """
 
     loads: int
-    distance: Extent
-    share: Extent
+    distance: ir.Extent
+    share: ir.Extent
     rows: int = 1
-    first: Extent = 0
-    before: Extent = 0
+    first: ir.Extent = 0
+    before: ir.Extent = 0
 
-    def number(self, row: Expr) -> Expr:
+    def number(self, row: ir.Expr) -> ir.Expr:
         """The number of the pass that begins with a row."""
         here = (row - self.first) // self.rows
         return here + self.before
@@ -72,17 +59,17 @@ class Left:
     index : buffer indices of the element at (row, k).
     """
 
-    buffer: Buffer
-    index: Callable[[Expr, Expr], tuple[Expr, ...]]
+    buffer: ir.Buffer
+    index: Callable[[ir.Expr, ir.Expr], tuple[ir.Expr, ...]]
 
-    def broadcast(self, instruction: DotInstruction, row: Expr, k: Expr) -> Expr:
+    def broadcast(self, instruction: DotInstruction, row: ir.Expr, k: ir.Expr) -> ir.Expr:
         """Elements ``k .. k + depth`` of a row in every lane."""
         depth, lanes = instruction.depth, instruction.lanes
         if depth == 1:
-            return splat(Load(self.buffer.dtype, self.buffer, self.index(row, k)), lanes)
-        word = Load(self.buffer.dtype.with_lanes(depth), self.buffer, self.index(row, k))
+            return splat(ir.Load(self.buffer.dtype, self.buffer, self.index(row, k)), lanes)
+        word = ir.Load(self.buffer.dtype.with_lanes(depth), self.buffer, self.index(row, k))
         vector = self.buffer.dtype.with_lanes(lanes * depth)
-        return Reinterpret(vector, splat(Reinterpret(INT32, word), lanes))
+        return ir.Reinterpret(vector, splat(ir.Reinterpret(INT32, word), lanes))
 
 
 class Right(Protocol):
@@ -104,19 +91,19 @@ class Right(Protocol):
     @property
     def loaded(self) -> DType: ...
 
-    def load(self, vector: Expr, position: Expr) -> Expr:
+    def load(self, vector: ir.Expr, position: ir.Expr) -> ir.Expr:
         """One load; `position` counts loads along k."""
         ...
 
-    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+    def ahead(self, vector: ir.Expr, position: ir.Expr, row: ir.Expr | None = None) -> list[ir.Statement]:
         """What asks for later loads while those at `position` are multiplied with the rows from `row` on."""
         ...
 
-    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+    def parts(self) -> Iterator[tuple[int, Callable[[ir.Expr], ir.Expr]]]:
         """For each step of the instruction: its first k within the load, and its operand from the load."""
         ...
 
-    def number(self, value: Expr, k: Expr) -> Expr | None:
+    def number(self, value: ir.Expr, k: ir.Expr) -> ir.Expr | None:
         """The operand for the k-th element of the load where all are found alike, else None."""
         ...
 
@@ -125,8 +112,8 @@ class Right(Protocol):
 class RowsRight:
     """Rows of a (k, n) tile whose n is contiguous: the operand of a multiply-add as it lies in memory."""
 
-    buffer: Buffer
-    index: Callable[[Expr, Expr], tuple[Expr, ...]]
+    buffer: ir.Buffer
+    index: Callable[[ir.Expr, ir.Expr], tuple[ir.Expr, ...]]
     instruction: DotInstruction
     step: int = 1
 
@@ -138,18 +125,18 @@ class RowsRight:
     def loaded(self) -> DType:
         return self.instruction.vector.with_lanes(self.instruction.lanes)
 
-    def load(self, vector: Expr, position: Expr) -> Expr:
+    def load(self, vector: ir.Expr, position: ir.Expr) -> ir.Expr:
         lanes = self.instruction.lanes
-        value = Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, vector * lanes))
-        return cast(value, self.loaded)
+        value = ir.Load(self.buffer.dtype.with_lanes(lanes), self.buffer, self.index(position, vector * lanes))
+        return ir.cast(value, self.loaded)
 
-    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+    def ahead(self, vector: ir.Expr, position: ir.Expr, row: ir.Expr | None = None) -> list[ir.Statement]:
         return []
 
-    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+    def parts(self) -> Iterator[tuple[int, Callable[[ir.Expr], ir.Expr]]]:
         yield 0, lambda value: value
 
-    def number(self, value: Expr, k: Expr) -> Expr | None:
+    def number(self, value: ir.Expr, k: ir.Expr) -> ir.Expr | None:
         return None
 
 
@@ -167,12 +154,12 @@ class PanelRight:
     beyond : how many panels on the one lies that is read next after the end of another.
     """
 
-    memory: Buffer
+    memory: ir.Buffer
     layout: PanelLayout
     element: DType
     plan: OperandPlan
-    first_panel: Expr
-    first_load: Expr
+    first_panel: ir.Expr
+    first_load: ir.Expr
     requests: Requests | None = None
     passes: Passes | None = None
     beyond: int = 1
@@ -204,7 +191,7 @@ class PanelRight:
         assert self.requests is not None
         return (self.layout.beside + 1) // 2 * self.requests.distance // self.memory.dtype.storage_bytes
 
-    def shared_asking(self, loads: int, rows: Extent, passes: Extent) -> Passes | None:
+    def shared_asking(self, loads: int, rows: ir.Extent, passes: ir.Extent) -> Passes | None:
         """How so many passes of rows over tiles of `loads` share the asking; None where a tile is soon read.
 
         They ask for the tile that is read next, but for a single row, which reads as fast as memory answers.
@@ -215,28 +202,30 @@ class PanelRight:
             return None
         groups = -(-self.beyond // beside)
         to_next_panel = (groups * whole - self.first_load) * (beside * size)
-        distance: Extent = to_next_panel
+        distance: ir.Extent = to_next_panel
         if loads < whole:
-            is_last = binary("ge", self.first_load + loads, const(whole))
-            distance = Select(INT32, is_last, to_next_panel, const(loads * beside * size))
-        distance = Select(INT32, binary("gt", cast(expr(rows), INT32), const(1)), expr(distance), const(self._soon))
-        share = index_binary("max", size // index_binary("max", passes, 1), 1)
+            is_last = ir.binary("ge", self.first_load + loads, ir.const(whole))
+            distance = ir.Select(INT32, is_last, to_next_panel, ir.const(loads * beside * size))
+        distance = ir.Select(
+            INT32, ir.binary("gt", ir.cast(ir.expr(rows), INT32), ir.const(1)), ir.expr(distance), ir.const(self._soon)
+        )
+        share = ir.index_binary("max", size // ir.index_binary("max", passes, 1), 1)
         return Passes(loads, distance, share)
 
-    def load(self, vector: Expr, position: Expr) -> Expr:
-        value: Expr = Load(self.loaded, self.memory, (self.place(vector, position),))
+    def load(self, vector: ir.Expr, position: ir.Expr) -> ir.Expr:
+        value: ir.Expr = ir.Load(self.loaded, self.memory, (self.place(vector, position),))
         if self.element.bits <= 8 and self.element.is_integer:
             value = reinterpret(value, UINT8.with_lanes(value.dtype.lanes))
             value = self._flipped(value)
             value = reinterpret(value, self.loaded)
         return value
 
-    def place(self, vector: Expr, position: Expr) -> Expr:
+    def place(self, vector: ir.Expr, position: ir.Expr) -> ir.Expr:
         """Where a load begins in the memory."""
         first = self.layout.first(self.first_panel + vector, self.first_load + position)
         return first * self._memory_elements
 
-    def ahead(self, vector: Expr, position: Expr, row: Expr | None = None) -> list[Statement]:
+    def ahead(self, vector: ir.Expr, position: ir.Expr, row: ir.Expr | None = None) -> list[ir.Statement]:
         if self.requests is None:
             return []
         if self.passes is None or row is None:
@@ -244,10 +233,12 @@ class PanelRight:
         else:
             step = self.passes.number(row) * self.passes.loads + position
             ahead = step * self.passes.share * self.layout.beside
-            place = self.place(vector, const(0)) + self.passes.distance + ahead
+            place = self.place(vector, ir.const(0)) + self.passes.distance + ahead
         return [self.requests.line(self.memory, place)]
 
-    def tile_ahead(self, loads: int, words: int, passes: int, number: Expr) -> Callable[[Expr, Expr], list[Statement]]:
+    def tile_ahead(
+        self, loads: int, words: int, passes: int, number: ir.Expr
+    ) -> Callable[[ir.Expr, ir.Expr], list[ir.Statement]]:
         """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes
         of rows.
 
@@ -256,7 +247,7 @@ class PanelRight:
         """
         size = self._memory_elements
 
-        def ask(vector: Expr, position: Expr) -> list[Statement]:
+        def ask(vector: ir.Expr, position: ir.Expr) -> list[ir.Statement]:
             if self.requests is None:
                 return []
             if passes == 1:
@@ -266,24 +257,24 @@ class PanelRight:
                 distance = loads * size if loads < self.layout.loads else self.layout.size
                 count = -(-words // passes)
                 done = number * (loads // words) + position // words
-                first = self.place(vector, const(0)) + distance + done * (count * size)
+                first = self.place(vector, ir.const(0)) + distance + done * (count * size)
 
-            def line(number: Expr) -> list[Statement]:
+            def line(number: ir.Expr) -> list[ir.Statement]:
                 return [ask_for(self.memory, first + number * size)]
 
             return loop("line", 0, count, line, "unroll")
 
         return ask
 
-    def _flipped(self, value: Expr) -> Expr:
+    def _flipped(self, value: ir.Expr) -> ir.Expr:
         """Codes with their sign bit inverted, where the plan adds half their range."""
         if not self.plan.offset:
             return value
         bits = self.element.bits
         signs = sum(1 << (bits * (i + 1) - 1) for i in range(8 // bits))
-        return binary("xor", value, splat_const(signs, value.dtype))
+        return ir.binary("xor", value, splat_const(signs, value.dtype))
 
-    def parts(self) -> Iterator[tuple[int, Callable[[Expr], Expr]]]:
+    def parts(self) -> Iterator[tuple[int, Callable[[ir.Expr], ir.Expr]]]:
         depth, layout = self.plan.instruction.depth, self.layout
         if self.element.name == "bfloat16" and layout.run > depth:
             for k in range(layout.step):
@@ -295,35 +286,37 @@ class PanelRight:
             for share in range(layout.share):
                 yield share * depth, partial(self.codes, share=share)
 
-    def _element(self, value: Expr) -> Expr:
-        return cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
+    def _element(self, value: ir.Expr) -> ir.Expr:
+        return ir.cast(value, self.plan.instruction.vector.with_lanes(value.dtype.lanes))
 
-    def _widened(self, value: Expr, k: int) -> Expr:
+    def _widened(self, value: ir.Expr, k: int) -> ir.Expr:
         """The first or the second of every pair of bfloat16 as float32: the upper half of a word."""
         words = dtype("uint32").with_lanes(self.layout.lanes)
         value = reinterpret(value, words)
         value = (
-            binary("and", value, splat_const(0xFFFF0000, words)) if k else binary("shl", value, splat_const(16, words))
+            ir.binary("and", value, splat_const(0xFFFF0000, words))
+            if k
+            else ir.binary("shl", value, splat_const(16, words))
         )
-        return cast(
+        return ir.cast(
             reinterpret(value, FLOAT32.with_lanes(words.lanes)), self.plan.instruction.vector.with_lanes(words.lanes)
         )
 
-    def codes(self, value: Expr, share: int) -> Expr:
+    def codes(self, value: ir.Expr, share: int) -> ir.Expr:
         """The bytes of one step: the codes `share` places up in every byte."""
         bits, target = self.element.bits, self.plan.instruction.vector.with_lanes(value.dtype.lanes)
         if bits < 8:
             bytes_ = value.dtype
             if share:
                 wide = dtype("uint16").with_lanes(bytes_.lanes // 2)
-                value = reinterpret(binary("shr", reinterpret(value, wide), splat_const(share * bits, wide)), bytes_)
-            value = binary("and", value, splat_const((1 << bits) - 1, bytes_))
+                value = reinterpret(ir.binary("shr", reinterpret(value, wide), splat_const(share * bits, wide)), bytes_)
+            value = ir.binary("and", value, splat_const((1 << bits) - 1, bytes_))
             if self.element.is_signed and not self.plan.offset:
                 sign = splat_const(1 << (bits - 1), bytes_)
-                value = binary("sub", binary("xor", value, sign), sign)
+                value = ir.binary("sub", ir.binary("xor", value, sign), sign)
         return reinterpret(value, target)
 
-    def number(self, value: Expr, k: Expr) -> Expr | None:
+    def number(self, value: ir.Expr, k: ir.Expr) -> ir.Expr | None:
         """The codes of one k in every lane's word, as numbers of the instruction's type."""
         layout, bits, target = self.layout, self.element.bits, self.plan.instruction.vector
         if self.plan.instruction.depth > 1 or bits > 8 or self.element.is_float or layout.step == 1:
@@ -333,13 +326,13 @@ class PanelRight:
         signed = self.element.is_signed and not self.plan.offset
         words = (INT32 if signed else dtype("uint32")).with_lanes(layout.lanes)
 
-        def everywhere(amount: Expr) -> Expr:
-            return splat(cast(amount, words.scalar), layout.lanes)
+        def everywhere(amount: ir.Expr) -> ir.Expr:
+            return splat(ir.cast(amount, words.scalar), layout.lanes)
 
         value = reinterpret(value, words)
         if signed:
-            value = binary("shl", value, everywhere(32 - bits - at))
-            value = binary("shr", value, splat_const(32 - bits, words))
+            value = ir.binary("shl", value, everywhere(32 - bits - at))
+            value = ir.binary("shr", value, splat_const(32 - bits, words))
         else:
-            value = binary("and", binary("shr", value, everywhere(at)), splat_const((1 << bits) - 1, words))
-        return cast(reinterpret(value, INT32.with_lanes(layout.lanes)), target.with_lanes(layout.lanes))
+            value = ir.binary("and", ir.binary("shr", value, everywhere(at)), splat_const((1 << bits) - 1, words))
+        return ir.cast(reinterpret(value, INT32.with_lanes(layout.lanes)), target.with_lanes(layout.lanes))

@@ -9,29 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, DType
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Const,
-    Expr,
-    Extent,
-    Let,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Seq,
-    Statement,
-    Store,
-    Var,
-    binary,
-    cast,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.structure import same
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import OperandPlan
@@ -55,7 +34,7 @@ product's groups are asked for together, two products before theirs."""
 class Scale:
     """Factors of one operand: the value for a row of a, or a vector of columns of b, in a block of k."""
 
-    value: Callable[[Expr, Expr], Expr]
+    value: Callable[[ir.Expr, ir.Expr], ir.Expr]
     chunks: int
 
 
@@ -71,35 +50,35 @@ class Operands:
     def __init__(self, op: Gemm, context: Context, plan: OperandPlan, chunk: int) -> None:
         self.op, self.context, self.plan, self.chunk = op, context, plan, chunk
         self.lanes = plan.instruction.lanes
-        self.before: list[Statement] = []
-        self.sums: Buffer | None = None
-        self.column_sums: Buffer | None = None
+        self.before: list[ir.Statement] = []
+        self.sums: ir.Buffer | None = None
+        self.column_sums: ir.Buffer | None = None
         self.scale_a: Scale | None = None
         self.scale_b: Scale | None = None
-        self.shift: Callable[[Expr, Expr], Expr] | None = None
+        self.shift: Callable[[ir.Expr, ir.Expr], ir.Expr] | None = None
         """What the author adds to the products of a row, by row and chunk."""
         self.shift_b: Scale | None = None
         """What each column multiplies that by."""
-        self.loads: Extent | None = None
+        self.loads: ir.Extent | None = None
         """Loads of the whole tile along k that exist, where they are not as many as its k needs."""
 
     # Extents ------------------------------------------------------------------------------------
 
-    def rows(self) -> Extent:
+    def rows(self) -> ir.Extent:
         """Rows of a that exist: fewer than the tile's where it hangs over the end of a global matrix."""
         return self.named("rows", inside(self._source(self.op.a), 1 if self.op.transpose_a else 0))
 
-    def _source(self, region: Region) -> Region:
+    def _source(self, region: ir.Region) -> ir.Region:
         """Where the elements of a staged operand came from, or the operand itself."""
         staged = self.context.facts[SOURCES]
         return staged.get(region, region)
 
-    def named(self, name: str, value: Extent) -> Extent:
+    def named(self, name: str, value: ir.Extent) -> ir.Extent:
         """`value` computed once, under a name."""
-        if isinstance(value, (int, Var, Const)):
+        if isinstance(value, (int, ir.Var, ir.Const)):
             return value
-        var = Var(value.dtype, name)
-        self.before.append(Let(var, value))
+        var = ir.Var(value.dtype, name)
+        self.before.append(ir.Let(var, value))
         return var
 
     # Operands -----------------------------------------------------------------------------------
@@ -110,10 +89,10 @@ class Operands:
         at = lambda i, k: full_index(op.a, (k, i) if op.transpose_a else (i, k))  # noqa: E731
         in_order = self.plan.instruction.depth == 1 or not op.transpose_a
         if self.plan.left_offset:
-            flip = const(self.plan.left_offset, wanted)
+            flip = ir.const(self.plan.left_offset, wanted)
             copy = self._scratch(
                 "left", (op.m, op.k), wanted,
-                lambda i, k: binary("xor", reinterpret(Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
+                lambda i, k: ir.binary("xor", reinterpret(ir.Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
             )  # fmt: skip
             return Left(copy, lambda i, k: (i, k))
         if (
@@ -124,7 +103,7 @@ class Operands:
             and self._begins_inside(op.a)
         ):
             return Left(self._own_view(op.a.buffer), at)
-        copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: Load(op.a.dtype, op.a.buffer, at(i, k)))
+        copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: ir.Load(op.a.dtype, op.a.buffer, at(i, k)))
         return Left(copy, lambda i, k: (i, k))
 
     def _k_inside(self) -> bool:
@@ -133,16 +112,16 @@ class Operands:
         beside = self.plan.instruction.depth == 1 or buffer.strides is None or buffer.strides[-1] == 1
         return beside and inside(op.a, 0 if op.transpose_a else 1) == op.k
 
-    def _begins_inside(self, region: Region) -> bool:
+    def _begins_inside(self, region: ir.Region) -> bool:
         """Whether a region may be read where it lies, up to the end of its buffer."""
         return not unproven_beginning(region, self.context.analyzer)
 
-    def _own_view(self, buffer: Buffer) -> Buffer:
+    def _own_view(self, buffer: ir.Buffer) -> ir.Buffer:
         """`buffer`, or where it is global a view of it: the loops below keep inside, so nobody need guard it."""
         if buffer.scope != "global":
             return buffer
-        view = Buffer(f"{buffer.name}_rows", buffer.shape, buffer.dtype, "local", buffer.strides, buffer)
-        self.before.append(Allocate(view))
+        view = ir.Buffer(f"{buffer.name}_rows", buffer.shape, buffer.dtype, "local", buffer.strides, buffer)
+        self.before.append(ir.Allocate(view))
         return view
 
     def right(self) -> Right:
@@ -191,45 +170,47 @@ class Operands:
             steps = exist if isinstance(exist, int) else (exist + (layout.step - 1)) // layout.step
             self.loads = tile_loads if isinstance(steps, int) else self.named("loads", steps)
         else:  # the last tile hangs over the end of k, where the memory ends too
-            left = index_binary("max", layout.loads - first, 0)
-            self.loads = self.named("loads", index_binary("min", left, tile_loads))
+            left = ir.index_binary("max", layout.loads - first, 0)
+            self.loads = self.named("loads", ir.index_binary("min", left, tile_loads))
         requests = requests_of(self.context.arch) if op.b.buffer.scope == "global" else None
         beyond = -(-op.n // self.lanes)
         return PanelRight(physical.memory, layout, stored, plan, panel, first, requests, beyond=beyond)
 
-    def _panels_in_scratch(self, at: Callable[[Expr, Expr], tuple[Expr, ...]]) -> PanelRight:
+    def _panels_in_scratch(self, at: Callable[[ir.Expr, ir.Expr], tuple[ir.Expr, ...]]) -> PanelRight:
         """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
         op, instruction = self.op, self.plan.instruction
         layout = PanelLayout(op.n, op.k, True, self.lanes, instruction.depth)
         stored = op.b.dtype if instruction.accumulator.is_integer else instruction.vector
         if stored.is_packed:
             stored = instruction.vector  # spread out to bytes; an offset is added below
-        memory = Buffer("right", (layout.size,), stored, "local")
-        n, k = Var(INT32, "n"), Var(INT32, "k")
-        value = cast(Load(op.b.dtype, op.b.buffer, at(k, n)), stored)
+        memory = ir.Buffer("right", (layout.size,), stored, "local")
+        n, k = ir.Var(INT32, "n"), ir.Var(INT32, "k")
+        value = ir.cast(ir.Load(op.b.dtype, op.b.buffer, at(k, n)), stored)
         offset = self.plan.offset if stored == instruction.vector and op.b.dtype.is_packed else 0
         plan = self.plan
         if offset:
-            value = binary("add", cast(value, stored), const(offset % 256, stored))
-        fill = Parallel((n, k), (op.n, op.k), seq(Store(memory, (layout.position(n, k),), value)), span=op.span)
+            value = ir.binary("add", ir.cast(value, stored), ir.const(offset % 256, stored))
+        fill = ir.Parallel(
+            (n, k), (op.n, op.k), ir.seq(ir.Store(memory, (layout.position(n, k),), value)), span=op.span
+        )
         padding = op.n % self.lanes
-        self.before.append(Allocate(memory))
+        self.before.append(ir.Allocate(memory))
         if padding:
             self.before += _fill(memory, layout.size)
         self.before.append(fill)
         if offset:
             plan = OperandPlan(instruction, 0)
-        return PanelRight(memory, layout, stored, plan, const(0), const(0))
+        return PanelRight(memory, layout, stored, plan, ir.const(0), ir.const(0))
 
-    def _scratch(self, name: str, shape: tuple[int, ...], dtype: DType, value: Callable[..., Expr]) -> Buffer:
+    def _scratch(self, name: str, shape: tuple[int, ...], dtype: DType, value: Callable[..., ir.Expr]) -> ir.Buffer:
         """A tile of the block's own, filled element by element."""
-        buffer = Buffer(name, shape, dtype, "local")
-        vars = tuple(Var(INT32, letter) for letter in "ijkl"[: len(shape)])
-        body = seq(Store(buffer, vars, cast(value(*vars), dtype)))
-        self.before += [Allocate(buffer), Parallel(vars, shape, body, span=self.op.span)]
+        buffer = ir.Buffer(name, shape, dtype, "local")
+        vars = tuple(ir.Var(INT32, letter) for letter in "ijkl"[: len(shape)])
+        body = ir.seq(ir.Store(buffer, vars, ir.cast(value(*vars), dtype)))
+        self.before += [ir.Allocate(buffer), ir.Parallel(vars, shape, body, span=self.op.span)]
         return buffer
 
-    def scale(self, scale: Region | None, region: Region, is_a: bool) -> Scale | None:
+    def scale(self, scale: ir.Region | None, region: ir.Region, is_a: bool) -> Scale | None:
         """Access to a scale's factors, by row or first column and by chunk."""
         if scale is None:
             return None
@@ -240,7 +221,7 @@ class Operands:
 
         whole = scale
 
-        def factor(at: Expr, block: Expr) -> Expr:
+        def factor(at: ir.Expr, block: ir.Expr) -> ir.Expr:
             return element(whole, op.scale_index(whole, is_a, at // size, block))
 
         per_chunk = op.k // along_k // self.chunk
@@ -254,28 +235,28 @@ class Operands:
             columns = -(-op.n // self.lanes) * self.lanes  # whole vectors: those beyond the last are never stored
             copy = self._scratch(
                 "factors", (along_k, columns), FLOAT32,
-                lambda block, n: factor(index_binary("min", n, op.n - 1) if columns > op.n else n, block),
+                lambda block, n: factor(ir.index_binary("min", n, op.n - 1) if columns > op.n else n, block),
             )  # fmt: skip
-            scale = Region(copy, (const(0), const(0)), (along_k, columns))
+            scale = ir.Region(copy, (ir.const(0), ir.const(0)), (along_k, columns))
             one_dimension = False
         found = scale
 
-        def vector(column: Expr, chunk: Expr) -> Expr:
+        def vector(column: ir.Expr, chunk: ir.Expr) -> ir.Expr:
             block = chunk // per_chunk
             index = full_index(found, (column,) if one_dimension else (block, column))
-            return cast(load_vector(view, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
+            return ir.cast(load_vector(view, self.lanes, *index), FLOAT32.with_lanes(self.lanes))
 
         view = self._own_view(found.buffer)
         if found.buffer.scope == "global" and found.buffer.rank >= 2 and found.extents[-1] == op.n:
             self.before += self._ask_for_scales(found, along_k)
         return Scale(vector, along_k)
 
-    def _ask_for_scales(self, scale: Region, along_k: int) -> list[Statement]:
+    def _ask_for_scales(self, scale: ir.Region, along_k: int) -> list[ir.Statement]:
         """Requests for the factors of products to come, which lie lines of a page of their own apart."""
         per_line, requests = LINE // scale.dtype.storage_bytes, requests_of(self.context.arch)
         ahead = max(SCALES_AHEAD, 2 * along_k)
 
-        def ask(block: Expr, line: Expr) -> list[Statement]:
+        def ask(block: ir.Expr, line: ir.Expr) -> list[ir.Statement]:
             *outer, row, column = scale.starts
             row, column = row + block, column + line * per_line
             return [requests.line(scale.buffer, *outer, row + ahead, column)]
@@ -283,7 +264,7 @@ class Operands:
         lines = -(-self.op.n // per_line)
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
 
-    def _beside(self, scale: Region) -> bool:
+    def _beside(self, scale: ir.Region) -> bool:
         """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in
         it."""
         op, buffer = self.op, scale.buffer
@@ -295,7 +276,7 @@ class Operands:
                 and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1],
                     self.lanes))  # fmt: skip
 
-    def shift_of_rows(self) -> Callable[[Expr, Expr], Expr] | None:
+    def shift_of_rows(self) -> Callable[[ir.Expr, ir.Expr], ir.Expr] | None:
         """The operator's shift in the accumulator's type, or in float32 where columns have factors of it; the first
         chunk of k gets it."""
         op, shift, total = self.op, self.op.shift, self.plan.instruction.accumulator
@@ -308,108 +289,114 @@ class Operands:
         view = self._own_view(shift.buffer) if self._beside_rows(shift, axes[-1]) else shift.buffer
         per_group = op.k // (op.groups or 1) // self.chunk
 
-        def value(row: Expr, chunk: Expr) -> Expr:
+        def value(row: ir.Expr, chunk: ir.Expr) -> ir.Expr:
             group = chunk // per_group
             at = full_index(shift, (row,) if op.groups is None else (group, row))
-            added = cast(Load(shift.dtype, view, at), total)
+            added = ir.cast(ir.Load(shift.dtype, view, at), total)
             if per_group == 1:
                 return added
-            first = binary("eq", chunk, cast(group * per_group, chunk.dtype))
-            return Select(total, first, added, zero(total))
+            first = ir.binary("eq", chunk, ir.cast(group * per_group, chunk.dtype))
+            return ir.Select(total, first, added, zero(total))
 
         return value
 
-    def _beside_rows(self, shift: Region, axis: int) -> bool:
+    def _beside_rows(self, shift: ir.Region, axis: int) -> bool:
         """Whether a global shift has a number for each row that a's matrix has: rows that exist in a exist in it."""
         alongside = shift_ends_with(self.op, "a", self._source(self.op.a))
         return alongside and not unproven_beginning(shift, self.context.analyzer, (axis,))
 
-    def sum_rows(self, left: Left, rows: Extent) -> Buffer:
+    def sum_rows(self, left: Left, rows: ir.Extent) -> ir.Buffer:
         """``-offset * sum over k of a`` for every row and chunk, in the accumulator's type."""
         instruction = self.plan.instruction
         chunks = self.op.k // self.chunk
-        sums = Buffer("row_sums", (self.op.m, chunks), instruction.accumulator, "local")
+        sums = ir.Buffer("row_sums", (self.op.m, chunks), instruction.accumulator, "local")
         vector = instruction.vector.with_lanes(instruction.lanes * instruction.depth)
         whole = self.chunk // vector.lanes * vector.lanes
         wide = instruction.accumulator.with_lanes(instruction.lanes)
 
-        def chunk_sum(row: Expr, chunk: Expr) -> list[Statement]:
-            partial = Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
-            total = Buffer("total", (1,), instruction.accumulator, "scalar")
+        def chunk_sum(row: ir.Expr, chunk: ir.Expr) -> list[ir.Statement]:
+            partial = ir.Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
+            total = ir.Buffer("total", (1,), instruction.accumulator, "scalar")
             first = chunk * self.chunk
 
-            def run(k: Expr) -> list[Statement]:
-                elements = Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, first + k))
-                value = multiply(instruction, Load(wide, partial, (const(0),)), splat_const(1, vector), elements)
-                return [Store(partial, (const(0),), value)]
+            def run(k: ir.Expr) -> list[ir.Statement]:
+                elements = ir.Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, first + k))
+                value = multiply(instruction, ir.Load(wide, partial, (ir.const(0),)), splat_const(1, vector), elements)
+                return [ir.Store(partial, (ir.const(0),), value)]
 
-            def single(k: Expr) -> list[Statement]:
-                element = cast(Load(left.buffer.dtype, left.buffer, left.index(row, first + k)), total.dtype)
-                return [Store(total, (const(0),), binary("add", Load(total.dtype, total, (const(0),)), element))]
+            def single(k: ir.Expr) -> list[ir.Statement]:
+                element = ir.cast(ir.Load(left.buffer.dtype, left.buffer, left.index(row, first + k)), total.dtype)
+                return [
+                    ir.Store(
+                        total, (ir.const(0),), ir.binary("add", ir.Load(total.dtype, total, (ir.const(0),)), element)
+                    )
+                ]
 
-            result = binary("mul", Load(total.dtype, total, (const(0),)), const(-self.plan.offset, total.dtype))
+            result = ir.binary(
+                "mul", ir.Load(total.dtype, total, (ir.const(0),)), ir.const(-self.plan.offset, total.dtype)
+            )
             return [
-                Allocate(partial),
-                Store(partial, (const(0),), splat_const(0, wide)),
+                ir.Allocate(partial),
+                ir.Store(partial, (ir.const(0),), splat_const(0, wide)),
                 *loop("k", 0, whole, run, step=vector.lanes),
-                Allocate(total, Call(total.dtype, "cpu.total", (Load(wide, partial, (const(0),)),))),
+                ir.Allocate(total, ir.Call(total.dtype, "cpu.total", (ir.Load(wide, partial, (ir.const(0),)),))),
                 *loop("k", whole, self.chunk, single),
-                Store(sums, (row, chunk), result),
+                ir.Store(sums, (row, chunk), result),
             ]
 
-        self.before.append(Allocate(sums))
+        self.before.append(ir.Allocate(sums))
         self.before += loop(
-            "row", 0, rows, lambda row: loop("chunk", 0, chunks, lambda chunk: [Seq(tuple(chunk_sum(row, chunk)))])
+            "row", 0, rows, lambda row: loop("chunk", 0, chunks, lambda chunk: [ir.Seq(tuple(chunk_sum(row, chunk)))])
         )
         return sums
 
-    def sum_columns(self, right: Right) -> Buffer:
+    def sum_columns(self, right: Right) -> ir.Buffer:
         """``-left_offset * sum over k of b`` for every chunk and column, in the accumulator's type."""
         instruction, chunks = self.plan.instruction, self.op.k // self.chunk
         vectors = -(-self.op.n // self.lanes)
-        sums = Buffer("column_sums", (chunks, vectors * self.lanes), instruction.accumulator, "local")
+        sums = ir.Buffer("column_sums", (chunks, vectors * self.lanes), instruction.accumulator, "local")
         wide = instruction.accumulator.with_lanes(self.lanes)
         shared = splat_const(self.plan.left_offset, instruction.broadcast.with_lanes(self.lanes * instruction.depth))
         loads = self.chunk // right.step
 
-        def one(chunk: Expr, vector: Expr) -> list[Statement]:
-            partial = Buffer("partial", (self.lanes,), instruction.accumulator, "register")
+        def one(chunk: ir.Expr, vector: ir.Expr) -> list[ir.Statement]:
+            partial = ir.Buffer("partial", (self.lanes,), instruction.accumulator, "register")
 
-            def step(position: Expr) -> list[Statement]:
+            def step(position: ir.Expr) -> list[ir.Statement]:
                 at = chunk * loads + position
                 value = right.load(vector, at)
-                total: Expr = Load(wide, partial, (const(0),))
+                total: ir.Expr = ir.Load(wide, partial, (ir.const(0),))
                 for _, operand in right.parts():
                     total = multiply(instruction, total, operand(value), shared)
-                return [*right.ahead(vector, at), Store(partial, (const(0),), total)]
+                return [*right.ahead(vector, at), ir.Store(partial, (ir.const(0),), total)]
 
             return [
-                Allocate(partial),
-                Store(partial, (const(0),), splat_const(0, wide)),
+                ir.Allocate(partial),
+                ir.Store(partial, (ir.const(0),), splat_const(0, wide)),
                 *loop("position", 0, loads, step),
-                Store(
+                ir.Store(
                     sums,
                     (chunk, vector * self.lanes),
-                    binary("sub", splat_const(0, wide), Load(wide, partial, (const(0),))),
+                    ir.binary("sub", splat_const(0, wide), ir.Load(wide, partial, (ir.const(0),))),
                 ),
             ]
 
-        self.before.append(Allocate(sums))
+        self.before.append(ir.Allocate(sums))
         self.before += loop(
             "chunk",
             0,
             chunks,
-            lambda chunk: loop("vector", 0, vectors, lambda vector: [Seq(tuple(one(chunk, vector)))]),
+            lambda chunk: loop("vector", 0, vectors, lambda vector: [ir.Seq(tuple(one(chunk, vector)))]),
         )
         return sums
 
-    def panels(self, columns: int) -> Extent:
+    def panels(self, columns: int) -> ir.Extent:
         """Whole vectors of columns that exist."""
         found = inside(self._source(self.op.b), 0 if self.op.transpose_b else 1)
         if isinstance(found, int):
             return found // self.lanes
         whole = (found + (self.lanes - 1)) // self.lanes
-        return self.named("vectors", index_binary("min", whole, columns))
+        return self.named("vectors", ir.index_binary("min", whole, columns))
 
     def left_over(self, across: int) -> int | None:
         """Vectors of columns that tiles of `across` leave, wherever they leave any; None where that differs or nobody
@@ -422,7 +409,7 @@ class Operands:
         return None if len(rests) > 1 else max(rests, default=0)
 
 
-def inside(region: Region, axis: int) -> Extent:
+def inside(region: ir.Region, axis: int) -> ir.Extent:
     """Elements of a region along an axis of its matrix that lie inside its buffer."""
     axis -= 2
     extent, start, size = region.extents[axis], region.starts[axis], region.buffer.shape[axis]
@@ -431,11 +418,11 @@ def inside(region: Region, axis: int) -> Extent:
         return extent
     if isinstance(size, int) and size % extent == 0 and is_multiple(start, extent):
         return extent
-    left = index_binary("max", size - start, 0)
-    return index_binary("min", left, extent)
+    left = ir.index_binary("max", size - start, 0)
+    return ir.index_binary("min", left, extent)
 
 
-def _rows_of_memory(region: Region) -> bool:
+def _rows_of_memory(region: ir.Region) -> bool:
     """Whether the region's last dimension is contiguous, whole and inside its buffer."""
     buffer = region.buffer
     unit = buffer.strides is None or buffer.strides[-1] == 1
@@ -449,7 +436,7 @@ def _rows_of_memory(region: Region) -> bool:
     return unit and within and not buffer.packed and not buffer.dtype.is_packed
 
 
-def _fill(memory: Buffer, size: int) -> list[Statement]:
+def _fill(memory: ir.Buffer, size: int) -> list[ir.Statement]:
     """Zeros, so that padding is never read uninitialised."""
-    at = Var(INT32, "at")
-    return [Parallel((at,), (size,), seq(Store(memory, (at,), zero(memory.dtype))))]
+    at = ir.Var(INT32, "at")
+    return [ir.Parallel((at,), (size,), ir.seq(ir.Store(memory, (at,), zero(memory.dtype))))]

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.errors import Span
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer
+from tilewright.ir import nodes as ir
 from tilewright.ir.signature import of_views
 from tilewright.ir.visitor import walk
 from tilewright.ops.prints import c_format, line, words_of
@@ -35,26 +34,26 @@ class Failure:
     span: Span | None
 
 
-def promotable(body: nodes.Statement) -> dict[Buffer, int]:
+def promotable(body: ir.Statement) -> dict[ir.Buffer, int]:
     """Register buffers that are only accessed as whole vectors at constant places, with their lanes.
 
     A C compiler keeps variables in registers; of arrays it does so only now and then.
     """
-    lanes: dict[Buffer, int] = {}
+    lanes: dict[ir.Buffer, int] = {}
     refused = of_views(body)
     for node in walk(body):
-        if isinstance(node, nodes.Load):
+        if isinstance(node, ir.Load):
             _note(node.buffer, node.indices, node.dtype.lanes, lanes, refused)
-        elif isinstance(node, nodes.Store):
+        elif isinstance(node, ir.Store):
             _note(node.buffer, node.indices, node.value.dtype.lanes, lanes, refused)
-        elif isinstance(node, nodes.Region):
+        elif isinstance(node, ir.Region):
             refused.add(node.buffer)
     return {buffer: width for buffer, width in lanes.items()
             if buffer not in refused and buffer.size <= PROMOTED_VECTORS * width}  # fmt: skip
 
 
 def _note(
-    buffer: Buffer, indices: Iterable[nodes.Expr], width: int, lanes: dict[Buffer, int], refused: set[Buffer]
+    buffer: ir.Buffer, indices: Iterable[ir.Expr], width: int, lanes: dict[ir.Buffer, int], refused: set[ir.Buffer]
 ) -> None:
     if buffer.scope != "register":
         return
@@ -75,13 +74,13 @@ class CpuStatements(CpuExpressions):
         self.scratch_bytes = 0
         self.exit = "return {status};"
 
-    def statement_Let(self, let: nodes.Let) -> None:
+    def statement_Let(self, let: ir.Let) -> None:
         if let.var.dtype.lanes > 1 and let.var.dtype.kind == "bool":
             self.line(f"const {self.type_name(let.var.dtype)} {self.names.of(let.var)} = {self.mask(let.value, 32)};")
             return
         super().statement_Let(let)
 
-    def statement_Allocate(self, allocate: nodes.Allocate) -> None:
+    def statement_Allocate(self, allocate: ir.Allocate) -> None:
         buffer = allocate.buffer
         name = self.names.of(buffer)
         element = self.type_name(buffer.dtype)
@@ -109,7 +108,7 @@ class CpuStatements(CpuExpressions):
         else:
             self._allocate_memory(buffer, name, element)
 
-    def _allocate_memory(self, buffer: Buffer, name: str, element: str) -> None:
+    def _allocate_memory(self, buffer: ir.Buffer, name: str, element: str) -> None:
         least = buffer.dtype.nbytes(buffer.size)
         size = -(-least // TILE_UNIT) * TILE_UNIT
         small = buffer.scope == "register" and size <= SMALL_BYTES
@@ -130,7 +129,7 @@ class CpuStatements(CpuExpressions):
         if options().poison:
             self.line(f"__builtin_memset({place}, 0xFF, {size});")
 
-    def statement_Store(self, store: nodes.Store) -> None:
+    def statement_Store(self, store: ir.Store) -> None:
         buffer, value = store.buffer, store.value
         name = self.names.of(buffer)
         if buffer.scope == "scalar":
@@ -146,7 +145,7 @@ class CpuStatements(CpuExpressions):
         else:
             self._store_vector(store)
 
-    def _store_vector(self, store: nodes.Store) -> None:
+    def _store_vector(self, store: ir.Store) -> None:
         dtype = store.value.dtype
         self.lanes_used.add(dtype.lanes)
         text = self.value(store.value)
@@ -155,34 +154,34 @@ class CpuStatements(CpuExpressions):
         address = self.address(store.buffer, store.indices[0])
         self.line(f"tw_store_{carrier(dtype)}{lanes_suffix(dtype)}({address}, {text});")
 
-    def statement_Assert(self, check: nodes.Assert) -> None:
+    def statement_Assert(self, check: ir.Assert) -> None:
         self.failures.append(Failure(check.message, check.span))
         self.line(f"if (!({self.value(check.condition)})) {self.exit.format(status=len(self.failures))}")
 
-    def statement_Return(self, _: nodes.Return) -> None:
+    def statement_Return(self, _: ir.Return) -> None:
         self.line(self.exit.format(status=0))
 
-    def statement_Evaluate(self, evaluate: nodes.Evaluate) -> None:
+    def statement_Evaluate(self, evaluate: ir.Evaluate) -> None:
         call = evaluate.value
-        if isinstance(call, nodes.Call) and call.function == "print_line":
+        if isinstance(call, ir.Call) and call.function == "print_line":
             text, *numbers = call.arguments
-            self._print_line(str(text), [number for number in numbers if isinstance(number, nodes.Expr)])
+            self._print_line(str(text), [number for number in numbers if isinstance(number, ir.Expr)])
         else:
             super().statement_Evaluate(evaluate)
 
-    def statement_Print(self, node: nodes.Print) -> None:
+    def statement_Print(self, node: ir.Print) -> None:
         """A line of the host program."""
         words, numbers = words_of(node.values)
         self._print_line(line(words), numbers)
 
-    def _print_line(self, text: str, numbers: list[nodes.Expr]) -> None:
+    def _print_line(self, text: str, numbers: list[ir.Expr]) -> None:
         """One ``printf``, so that lines of several threads do not mix."""
         self.headers.add("<stdio.h>")
         arguments = [f'"{c_format(text, [number.dtype for number in numbers])}"', *map(self._printed, numbers)]
         self.line(f"printf({', '.join(arguments)});")
         self.line("fflush(stdout);")
 
-    def _printed(self, value: nodes.Expr) -> str:
+    def _printed(self, value: ir.Expr) -> str:
         text = self.expression(value)
         if value.dtype.is_float:
             return f"(double){self.operand(self._widened(text, value.dtype), 14)}"

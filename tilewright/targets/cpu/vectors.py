@@ -4,78 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, DType
-from tilewright.ir.nodes import (
-    Binary,
-    Broadcast,
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    Extent,
-    For,
-    Load,
-    Reinterpret,
-    Seq,
-    Statement,
-    Var,
-    cast,
-    const,
-    expr,
-)
 
 
-def splat(value: Expr, lanes: int) -> Expr:
+def splat(value: ir.Expr, lanes: int) -> ir.Expr:
     """`value` in every lane."""
-    return value if lanes == 1 else Broadcast(value.dtype.with_lanes(lanes), value)
+    return value if lanes == 1 else ir.Broadcast(value.dtype.with_lanes(lanes), value)
 
 
-def splat_const(value: int | float, vector: DType) -> Expr:
+def splat_const(value: int | float, vector: DType) -> ir.Expr:
     """The literal `value` in every lane of a vector type."""
-    return splat(const(value, vector.scalar), vector.lanes)
+    return splat(ir.const(value, vector.scalar), vector.lanes)
 
 
-def reinterpret(value: Expr, to: DType) -> Expr:
-    return value if value.dtype == to else Reinterpret(to, value)
+def reinterpret(value: ir.Expr, to: DType) -> ir.Expr:
+    return value if value.dtype == to else ir.Reinterpret(to, value)
 
 
-def loop(name: str, start: Extent, stop: Extent, body: Callable[[Expr], Sequence[Statement]], kind: str = "serial",
-         step: int = 1) -> list[Statement]:  # fmt: skip
+def loop(name: str, start: ir.Extent, stop: ir.Extent, body: Callable[[ir.Expr], Sequence[ir.Statement]],
+         kind: str = "serial", step: int = 1) -> list[ir.Statement]:  # fmt: skip
     """``for name in range(start, stop, step)``; the body alone where that is one iteration."""
     if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
-        return list(body(const(start))) if stop > start else []
-    var = Var(expr(stop).dtype if isinstance(stop, Expr) else INT32, name)
+        return list(body(ir.const(start))) if stop > start else []
+    var = ir.Var(ir.expr(stop).dtype if isinstance(stop, ir.Expr) else INT32, name)
     return [
-        For(
+        ir.For(
             var,
-            cast(expr(start), var.dtype),
-            cast(expr(stop), var.dtype),
-            const(step, var.dtype),
-            Seq(tuple(body(var))),
+            ir.cast(ir.expr(start), var.dtype),
+            ir.cast(ir.expr(stop), var.dtype),
+            ir.const(step, var.dtype),
+            ir.Seq(tuple(body(var))),
             kind,
         )
     ]
 
 
-def load_vector(buffer: Buffer, lanes: int, *indices: Extent) -> Expr:
+def load_vector(buffer: ir.Buffer, lanes: int, *indices: ir.Extent) -> ir.Expr:
     """`lanes` consecutive elements."""
-    return Load(buffer.dtype.with_lanes(lanes), buffer, tuple(map(expr, indices)))
+    return ir.Load(buffer.dtype.with_lanes(lanes), buffer, tuple(map(ir.expr, indices)))
 
 
-def to_float(value: Expr) -> Expr:
+def to_float(value: ir.Expr) -> ir.Expr:
     """A vector of integer totals as float32."""
-    return Cast(FLOAT32.with_lanes(value.dtype.lanes), value)
+    return ir.Cast(FLOAT32.with_lanes(value.dtype.lanes), value)
 
 
-def is_multiple(value: Extent, of: int) -> bool:
+def is_multiple(value: ir.Extent, of: int) -> bool:
     """Whether an index is a multiple of `of` by its form alone."""
-    value = expr(value)
+    value = ir.expr(value)
     if of == 1:
         return True
-    if isinstance(value, Const):
+    if isinstance(value, ir.Const):
         return int(value.value) % of == 0
-    if isinstance(value, Binary) and value.op == "mul":
+    if isinstance(value, ir.Binary) and value.op == "mul":
         return is_multiple(value.left, of) or is_multiple(value.right, of)
-    if isinstance(value, Binary) and value.op in ("add", "sub"):
+    if isinstance(value, ir.Binary) and value.op in ("add", "sub"):
         return is_multiple(value.left, of) and is_multiple(value.right, of)
     return False

@@ -10,25 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import Span
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import (
-    Buffer,
-    Commit,
-    Const,
-    Evaluate,
-    Expr,
-    If,
-    Select,
-    Statement,
-    Var,
-    Wait,
-    cast,
-    const,
-    counted,
-    index_binary,
-    seq,
-)
 from tilewright.ir.structure import guard_of
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import spread
@@ -40,7 +24,7 @@ from tilewright.targets.cuda.policies import POLICIES
 from tilewright.targets.gpu.started_copies import piece_width, place_of, source_of, start, wait
 
 
-def lower_copy(copy: Copy, context: Context) -> Statement | None:
+def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     """The thread code of a copy that was chosen to be asynchronous."""
     block = context.facts[BLOCK]
     instruction = asynchronous_copy(context.arch)
@@ -48,10 +32,10 @@ def lower_copy(copy: Copy, context: Context) -> Statement | None:
         return None
     width = piece_width(copy, instruction, block, block.memory_layout(copy.destination.buffer))
     started = _CopyPieces(copy.destination.static_tile_shape, width, block, copy.span, copy).statement()
-    return started if copy.token is not None else seq(started, _commit(), wait(0))
+    return started if copy.token is not None else ir.seq(started, _commit(), wait(0))
 
 
-def lower_commit(commit: Commit, context: Context) -> Statement | None:
+def lower_commit(commit: ir.Commit, context: Context) -> ir.Statement | None:
     """Closes the thread's group of copies."""
     return replace(_commit(), span=commit.span) if commit.token.startswith(CP_ASYNC) else None
 
@@ -61,7 +45,7 @@ MOST_AT_ONCE = 16
 iterations of the loop around them, and 32 of a tile have taken the registers that sums need."""
 
 
-def lower_wait(asked: Wait, context: Context) -> Statement | None:
+def lower_wait(asked: ir.Wait, context: Context) -> ir.Statement | None:
     """Waits for groups of copies.
 
     Groups end in the order in which they were closed, whatever their token, so that the last few of all groups
@@ -70,7 +54,7 @@ def lower_wait(asked: Wait, context: Context) -> Statement | None:
     return replace(wait(asked.pending), span=asked.span) if asked.token.startswith(CP_ASYNC) else None
 
 
-def _commit() -> Evaluate:
+def _commit() -> ir.Evaluate:
     return perform("cp_async_commit")
 
 
@@ -84,57 +68,59 @@ class Pieces(ABC):
     span: Span | None
 
     @abstractmethod
-    def start(self, offsets: Sequence[Expr]) -> Statement:
+    def start(self, offsets: Sequence[ir.Expr]) -> ir.Statement:
         """Starts the piece whose first element is at `offsets` in the tile."""
 
-    def statement(self) -> Statement:
+    def statement(self) -> ir.Statement:
         *rows, columns = self.tile_shape
         shape = (*rows, columns // self.width)
         layout = spread(shape, self.block.threads, 1)
         count = layout.extent(REGISTER)
         divisors = (one for one in range(min(count, MOST_AT_ONCE), 3, -1) if count % one == 0)
         inner = next(divisors, count)
-        group, piece = Var(INT32, "group"), Var(INT32, "piece")
+        group, piece = ir.Var(INT32, "group"), ir.Var(INT32, "piece")
         with self.block.analyzer.scope():
             self.block.bind(group, count // inner)
             self.block.bind(piece, inner)
-            number: Expr = piece if inner == count else group * inner + piece
+            number: ir.Expr = piece if inner == count else group * inner + piece
             coordinates = [self.block.simplify(value) for value in layout.held_at(self.block.thread, number)]
             inside = self._inside(coordinates, shape)
             if inside is not None:
                 self.block.analyzer.assume(inside)
             statement = self.start([*coordinates[:-1], coordinates[-1] * self.width])
         if inside is not None:
-            statement = If(inside, seq(statement), span=self.span)
-        loop = counted(piece, inner, seq(statement), "unroll", span=self.span)
+            statement = ir.If(inside, ir.seq(statement), span=self.span)
+        loop = ir.counted(piece, inner, ir.seq(statement), "unroll", span=self.span)
         if inner == count:
             return loop
-        return counted(group, count // inner, seq(loop), span=self.span)
+        return ir.counted(group, count // inner, ir.seq(loop), span=self.span)
 
-    def _inside(self, coordinates: Sequence[Expr], shape: Sequence[int]) -> Expr | None:
+    def _inside(self, coordinates: Sequence[ir.Expr], shape: Sequence[int]) -> ir.Expr | None:
         """Whether the piece exists, where threads are more than pieces."""
-        tests = [index_binary("lt", coordinate, extent) for coordinate, extent in zip(coordinates, shape, strict=True)]
+        tests = [
+            ir.index_binary("lt", coordinate, extent) for coordinate, extent in zip(coordinates, shape, strict=True)
+        ]
         return guard_of(test for test in tests if not self.block.analyzer.prove(test))
 
-    def valid_bytes(self, tensor: Buffer, index: Expr, guard: Expr | None) -> Expr | None:
+    def valid_bytes(self, tensor: ir.Buffer, index: ir.Expr, guard: ir.Expr | None) -> ir.Expr | None:
         """Bytes of a piece that exist, where `guard` says whether its first element does; None where all always do."""
         with self.block.analyzer.scope():
             if guard is not None:
                 self.block.analyzer.assume(guard)
             size = self._bytes_from(tensor, index)
         if guard is not None:
-            return Select(UINT32, guard, size, const(0, UINT32))
+            return ir.Select(UINT32, guard, size, ir.const(0, UINT32))
         whole = tensor.dtype.nbytes(self.width)
-        return None if isinstance(size, Const) and size.value == whole else size
+        return None if isinstance(size, ir.Const) and size.value == whole else size
 
-    def _bytes_from(self, tensor: Buffer, index: Expr) -> Expr:
+    def _bytes_from(self, tensor: ir.Buffer, index: ir.Expr) -> ir.Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""
         whole = tensor.dtype.nbytes(self.width)
-        size = const(whole, UINT32)
+        size = ir.const(whole, UINT32)
         extent = tensor.shape[-1]
         last = index + (self.width - 1)
         if self.block.analyzer.divides(extent, self.width) or self.block.analyzer.prove(
-            index_binary("lt", last, extent)
+            ir.index_binary("lt", last, extent)
         ):
             return size
         left = extent - index
@@ -142,8 +128,8 @@ class Pieces(ABC):
             left = left // tensor.dtype.per_byte
         else:
             left = left * tensor.dtype.nbytes(1)
-        least = index_binary("min", left, whole)
-        return cast(self.block.simplify(least), UINT32)
+        least = ir.index_binary("min", left, whole)
+        return ir.cast(self.block.simplify(least), UINT32)
 
 
 @dataclass(slots=True)
@@ -152,13 +138,13 @@ class _CopyPieces(Pieces):
 
     copy: Copy
 
-    def start(self, offsets: Sequence[Expr]) -> Evaluate:
+    def start(self, offsets: Sequence[ir.Expr]) -> ir.Evaluate:
         copy = self.copy
         place = place_of(copy.destination, self.block, offsets, self.width)
         source, guard = source_of(copy.source, self.block, offsets, self.width)
         valid = self.valid_bytes(source.buffer, source.starts[-1], guard)
         if copy.prefetch is not None:
-            return start(place, source, valid, copy.span, "_prefetch", const(copy.prefetch))
+            return start(place, source, valid, copy.span, "_prefetch", ir.const(copy.prefetch))
         if copy.eviction is not None:
             return start(place, source, valid, copy.span, "_hint", POLICIES[copy.eviction])
         return start(place, source, valid, copy.span)

@@ -6,19 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import (
-    Expr,
-    Let,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Statement,
-    Var,
-    const,
-    seq,
-)
 from tilewright.ir.structure import guard_of
 from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
@@ -29,7 +18,7 @@ from tilewright.targets.cuda.async_copy import Pieces
 from tilewright.targets.gpu.started_copies import start
 
 
-def lower_gather(loop: Parallel, context: Context) -> Statement | None:
+def lower_gather(loop: ir.Parallel, context: Context) -> ir.Statement | None:
     """The thread code of a loop that was chosen to be asynchronous."""
     block = context.facts[BLOCK]
     instruction, gather = asynchronous_copy(context.arch), gather_of(loop)
@@ -46,30 +35,30 @@ class _Rows(Pieces):
 
     gather: Gather
 
-    def start(self, offsets: Sequence[Expr]) -> Statement:
+    def start(self, offsets: Sequence[ir.Expr]) -> ir.Statement:
         gather, block = self.gather, self.block
         to = gather.destination
-        place = block.shared(to, [*(const(0) for _ in gather.slot), *offsets])
+        place = block.shared(to, [*(ir.const(0) for _ in gather.slot), *offsets])
         place = replace(place, extents=(*place.extents[:-1], self.width))
         indices, condition = gather.at(offsets)
-        named: list[Statement] = []
+        named: list[ir.Statement] = []
         if condition is not None:
-            wanted = Var(BOOL, "wanted")
-            named.append(Let(wanted, *block.visited([condition]), span=self.span))
+            wanted = ir.Var(BOOL, "wanted")
+            named.append(ir.Let(wanted, *block.visited([condition]), span=self.span))
             condition = wanted
         places = [self._place(index, condition, named) for index in indices]
         tensor = gather.source.buffer
-        source = Region(tensor, tuple(places), (*(1,) * (len(places) - 1), self.width))
+        source = ir.Region(tensor, tuple(places), (*(1,) * (len(places) - 1), self.width))
         guard = guard_of([condition, block.guard(tensor, places)])
-        return seq(*named, start(place, source, self.valid_bytes(tensor, places[-1], guard), self.span))
+        return ir.seq(*named, start(place, source, self.valid_bytes(tensor, places[-1], guard), self.span))
 
-    def _place(self, index: Expr, condition: Expr | None, named: list[Statement]) -> Expr:
+    def _place(self, index: ir.Expr, condition: ir.Expr | None, named: list[ir.Statement]) -> ir.Expr:
         """An index of the source; one that memory says is asked for rows that are wanted alone."""
-        if not holds(index, Load):
+        if not holds(index, ir.Load):
             return self.block.simplify(index)
         (value,) = self.block.visited([index])
         if condition is not None:
-            value = Select(value.dtype, condition, value, const(0, value.dtype))
-        var = Var(index.dtype, "place")
-        named.append(Let(var, value, span=self.span))
+            value = ir.Select(value.dtype, condition, value, ir.const(0, value.dtype))
+        var = ir.Var(index.dtype, "place")
+        named.append(ir.Let(var, value, span=self.span))
         return var

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
+from tilewright.ir import nodes as ir
 from tilewright.ir.structure import key
 from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
@@ -19,16 +18,16 @@ from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText, speaks
 
 
-def emit(function: Function, arch: Arch) -> Source:
+def emit(function: ir.Function, arch: Arch) -> Source:
     """CUDA text of a final program.  Raises MissingCapability where it has numbers that the device has no words for."""
     return gpu.emit(function, arch, CUDA)
 
 
-def _includes(function: Function) -> list[str]:
+def _includes(function: ir.Function) -> list[str]:
     """The vocabulary, and a header for each form of warpgroup instruction that is called."""
     called = {
         _header(call)
-        for call in find(function, nodes.Call)
+        for call in find(function, ir.Call)
         if call.function.startswith(("wgmma_ss", "wgmma_rs", "wgmma_sparse"))
     }
     spoken = ["tilewright_debug.cuh"] if speaks(function) else []
@@ -36,7 +35,7 @@ def _includes(function: Function) -> list[str]:
     return ["tilewright_cuda.cuh", *spoken, *toolkit, *sorted(called)]
 
 
-def _header(call: nodes.Call) -> str:
+def _header(call: ir.Call) -> str:
     n, types, _, count = call.arguments[:4]
     form = "sparse" if "sparse" in call.function else f"{call.function.removeprefix('wgmma_')}{count.value}"  # type: ignore[union-attr]
     return f"tilewright_wgmma_{form}_n{n.value}_{types}.cuh"  # type: ignore[union-attr]
@@ -52,18 +51,18 @@ class CudaKernel(KernelText):
 
     def head(self, name: str) -> list[str]:
         for param in self.parameters:
-            if isinstance(param, TensorMap):
+            if isinstance(param, ir.TensorMap):
                 self._names[key(param)] = self.printer.names.fresh(f"{param.tensor.name}_map")
         return KernelText.head(self, name)
 
     def beginning(self) -> list[str]:
         """Tensor maps are on their way to the copy engine while barriers are made."""
-        maps = [self._names[key(param)] for param in self.parameters if isinstance(param, TensorMap)]
+        maps = [self._names[key(param)] for param in self.parameters if isinstance(param, ir.TensorMap)]
         calls = " ".join(f"tw::tma_prefetch_descriptor({name});" for name in maps)
         return [f"  if (threadIdx.x == 0) {{ {calls} }}"] if maps else []
 
-    def parameter(self, param: Buffer | Var | TensorMap) -> str:
-        if isinstance(param, TensorMap):
+    def parameter(self, param: ir.Buffer | ir.Var | ir.TensorMap) -> str:
+        if isinstance(param, ir.TensorMap):
             return f"const TW_GRID_CONSTANT tw::TensorMap {self._names[key(param)]}"
         return KernelText.parameter(self, param)
 

@@ -10,23 +10,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ChannelMisuse, InternalError
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import ALL, INT32, UINT64, DType
-from tilewright.ir.nodes import (
-    Assume,
-    Call,
-    Expr,
-    Let,
-    Region,
-    Statement,
-    TensorMap,
-    Var,
-    binary,
-    cast,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.layout.layout import Layout
 from tilewright.ops.copy import BULK, Copy
 from tilewright.passes.context import Context
@@ -40,7 +26,7 @@ PATTERN_ROWS = 8
 """Rows after which a swizzle's pattern repeats."""
 
 
-def lower_engine_copy(copy: Copy, context: Context) -> Statement:
+def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:
     """The loads of a copy into a channel's slot, or of one that the author gives to the engine."""
     block = context.facts[BLOCK]
     barrier = signalled(copy, context)
@@ -49,30 +35,30 @@ def lower_engine_copy(copy: Copy, context: Context) -> Statement:
     return _Boxes(copy, copy.source, copy.destination, block, barrier).statement()
 
 
-def signalled(copy: Copy, context: Context) -> Region:
+def signalled(copy: Copy, context: Context) -> ir.Region:
     """The barrier on which a copy completes."""
-    barrier: Region = context.facts[BARRIERS][copy]
+    barrier: ir.Region = context.facts[BARRIERS][copy]
     return replace(barrier, starts=tuple(context.facts[BLOCK].visited(barrier.starts)))
 
 
-def _elements(tensor: Region, block: BlockView) -> Region:
+def _elements(tensor: ir.Region, block: BlockView) -> ir.Region:
     """The first element of a part of a tensor whose bytes lie in one piece."""
     starts = tuple(block.simplify(start) for start in block.visited(tensor.starts))
-    return Region(tensor.buffer, starts, (1,) * len(starts))
+    return ir.Region(tensor.buffer, starts, (1,) * len(starts))
 
 
-def lower_engine_tile_store(copy: Copy, context: Context) -> Statement:
+def lower_engine_tile_store(copy: Copy, context: Context) -> ir.Statement:
     """The stores of a shared tile that the author gives to the engine."""
     block = context.facts[BLOCK]
     if copy.prefer == BULK:
-        size = const(copy.source.dtype.nbytes(copy.source.size))
+        size = ir.const(copy.source.dtype.nbytes(copy.source.size))
         return perform("bulk_store", _elements(copy.destination, block), block.piece(copy.source), size, span=copy.span)
     return _Boxes(copy, copy.destination, copy.source, block, None).statement()
 
 
-def _bytes(copy: Copy, block: BlockView, barrier: Region) -> Statement:
+def _bytes(copy: Copy, block: BlockView, barrier: ir.Region) -> ir.Statement:
     """One load of bytes that lie in one piece."""
-    size = const(copy.source.dtype.nbytes(copy.destination.size))
+    size = ir.const(copy.source.dtype.nbytes(copy.destination.size))
     arguments = (block.piece(copy.destination), _elements(copy.source, block), size, barrier)
     if copy.eviction is None:
         return perform("bulk_load", *arguments, span=copy.span)
@@ -114,26 +100,26 @@ class _Boxes:
     """The boxes between a part of a tensor and a shared tile; stores where there is no barrier."""
 
     copy: Copy
-    tensor: Region
-    tile: Region
+    tensor: ir.Region
+    tile: ir.Region
     block: BlockView
-    barrier: Region | None
+    barrier: ir.Region | None
 
-    def statement(self) -> Statement:
+    def statement(self) -> ir.Statement:
         copy = self.copy
         plan = tile_boxes(self.block.layout(self.tile.buffer), self.tile.dtype)
         if plan is None:
             raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
         peers = (copy.peers or (1, self.block.cluster)) if copy.multicast else (1, 1)
         made = self._shares(plan, *peers) if peers[1] > 1 else self._boxes(plan)
-        return made[0] if len(made) == 1 else seq(*made)
+        return made[0] if len(made) == 1 else ir.seq(*made)
 
-    def _boxes(self, plan: BoxPlan) -> list[Statement]:
-        described = TensorMap(UINT64, self.tensor.buffer, self._box(*plan.box), self._span(plan))
-        blocks = () if self.copy.mask is None else (const(self.copy.mask, ALL["uint16"]),)
-        return [self._load(described, const(column), const(row), blocks) for (column, row), _ in plan.boxes()]
+    def _boxes(self, plan: BoxPlan) -> list[ir.Statement]:
+        described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(*plan.box), self._span(plan))
+        blocks = () if self.copy.mask is None else (ir.const(self.copy.mask, ALL["uint16"]),)
+        return [self._load(described, ir.const(column), ir.const(row), blocks) for (column, row), _ in plan.boxes()]
 
-    def _shares(self, plan: BoxPlan, distance: int, blocks: int) -> list[Statement]:
+    def _shares(self, plan: BoxPlan, distance: int, blocks: int) -> list[ir.Statement]:
         """This block's rows of the tile, for all blocks of the cluster, or for those of them whose ranks are so far
         apart."""
         rows = plan.box[1] * plan.counts[1]
@@ -143,26 +129,28 @@ class _Boxes:
                 f"{rows} rows of {self.tile.buffer.name} cannot be shared by {blocks} blocks",
                 span=self.copy.span, hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
             )  # fmt: skip
-        described = TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), self._span(plan))
-        head: list[Statement] = []
-        own: Expr = Call(INT32, "cluster_rank", ())
-        everyone: Expr = const(sum(1 << number * distance for number in range(blocks)), ALL["uint16"])
+        described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), self._span(plan))
+        head: list[ir.Statement] = []
+        own: ir.Expr = ir.Call(INT32, "cluster_rank", ())
+        everyone: ir.Expr = ir.const(sum(1 << number * distance for number in range(blocks)), ALL["uint16"])
         if blocks < self.block.cluster:
-            rank = Var(INT32, f"{self.tile.buffer.name}_rank")
-            head = [Let(rank, own, span=self.copy.span), Assume(index_binary("ge", rank, 0))]
+            rank = ir.Var(INT32, f"{self.tile.buffer.name}_rank")
+            head = [ir.Let(rank, own, span=self.copy.span), ir.Assume(ir.index_binary("ge", rank, 0))]
             self.block.bind(rank, self.block.cluster)
             own = rank // distance % blocks
             lowest = rank - own * distance
-            everyone = cast(binary("shl", cast(everyone, INT32), lowest), ALL["uint16"])
+            everyone = ir.cast(ir.binary("shl", ir.cast(everyone, INT32), lowest), ALL["uint16"])
         first = self.block.simplify(own * share)
         columns = range(0, plan.box[0] * plan.counts[0], plan.box[0])
-        return head + [self._load(described, const(column), first, (everyone,)) for column in columns]
+        return head + [self._load(described, ir.const(column), first, (everyone,)) for column in columns]
 
-    def _load(self, described: TensorMap, column: Expr, row: Expr, blocks: tuple[Expr, ...]) -> Statement:
+    def _load(
+        self, described: ir.TensorMap, column: ir.Expr, row: ir.Expr, blocks: tuple[ir.Expr, ...]
+    ) -> ir.Statement:
         """One box, which begins at a row and a column of the tile; for several blocks of the cluster where given."""
         to = self.tile
         within = column * to.dtype.per_byte
-        place = self.block.shared(to, [*(const(0) for _ in range(to.buffer.rank - 2)), row, within])
+        place = self.block.shared(to, [*(ir.const(0) for _ in range(to.buffer.rank - 2)), row, within])
         coordinates = self._coordinates(column, row)
         if self.barrier is None:
             function = "tma_reduce_add" if self.copy.adds else "tma_store"
@@ -192,7 +180,7 @@ class _Boxes:
             box[rows] = outer
         return tuple(box)
 
-    def _coordinates(self, column: Expr, row: Expr) -> list[Expr]:
+    def _coordinates(self, column: ir.Expr, row: ir.Expr) -> list[ir.Expr]:
         """Where the box begins in the tensor, innermost dimension first."""
         rows, columns = self._axes()
         starts = list(self.block.visited(self.tensor.starts))
@@ -200,4 +188,4 @@ class _Boxes:
         starts[columns] = first + column
         if rows is not None:
             starts[rows] = starts[rows] + row
-        return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]
+        return [ir.cast(self.block.simplify(start), INT32) for start in reversed(starts)]

@@ -10,27 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import INT32, UINT32, UINT64
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    If,
-    Load,
-    Region,
-    Statement,
-    Store,
-    TensorMap,
-    Var,
-    binary,
-    cast,
-    const,
-    counted,
-    seq,
-)
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.transpose import Transpose
@@ -45,7 +27,7 @@ COLUMNS = 16
 PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 
 
-def lower_engine_store(copy: Leaving, context: Context) -> Statement:
+def lower_engine_store(copy: Leaving, context: Context) -> ir.Statement:
     """The stores of an accumulator."""
     all_of_them = context.facts[STAGING]
     staging = all_of_them[copy]
@@ -82,55 +64,55 @@ class _Store:
     def count(self) -> int:
         return self.staging.count
 
-    def statement(self) -> Statement:
+    def statement(self) -> ir.Statement:
         plan = self.plan
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         number = 0
         for row in range(plan.tiles_m):
             for column, width in box_columns(plan, self.staging.width):
                 if number >= self.count or not self.staging.is_first:
                     # until the engine has read what left through it before
                     behind = self.count - 1 if number or self.alike else 0
-                    made += [self._first(perform("bulk_wait_read", const(behind))), self._meet()]
+                    made += [self._first(perform("bulk_wait_read", ir.const(behind))), self._meet()]
                 made += self._box(row, column, width, number % self.count)
                 number += 1
-        self.block.at_end(self.staging.boxes, self._first(perform("bulk_wait_read", const(0))))
-        return seq(*made)
+        self.block.at_end(self.staging.boxes, self._first(perform("bulk_wait_read", ir.const(0))))
+        return ir.seq(*made)
 
     @property
-    def _lane(self) -> Expr:
+    def _lane(self) -> ir.Expr:
         return self.block.thread % WARP
 
     @property
-    def _own(self) -> Expr:
+    def _own(self) -> ir.Expr:
         """The first of the executing warp's 16 rows."""
         return self.block.thread // WARP % 4 * 16
 
-    def _first(self, *statements: Statement) -> Statement:
+    def _first(self, *statements: ir.Statement) -> ir.Statement:
         """What one thread of the warpgroup does."""
-        return If(binary("eq", self.block.thread % GROUP, const(0)), seq(*statements), span=self.copy.span)
+        return ir.If(ir.binary("eq", self.block.thread % GROUP, ir.const(0)), ir.seq(*statements), span=self.copy.span)
 
-    def _meet(self) -> Statement:
+    def _meet(self) -> ir.Statement:
         """A barrier of the warpgroup."""
-        return perform("named_barrier_sync", self.block.group_barrier, const(GROUP))
+        return perform("named_barrier_sync", self.block.group_barrier, ir.const(GROUP))
 
-    def _box(self, row: int, column: int, width: int, slot: int) -> list[Statement]:
+    def _box(self, row: int, column: int, width: int, slot: int) -> list[ir.Statement]:
         """One box, or as many columns of one: packed by all, stored by one."""
         parts, rest = divmod(width, COLUMNS)
-        pack: list[Statement] = []
+        pack: list[ir.Statement] = []
         if parts:
-            part = Var(INT32, "part")
+            part = ir.Var(INT32, "part")
             self.block.bind(part, parts)
             body = self._pack(row, column, slot, part, COLUMNS)
-            pack.append(counted(part, parts, body, "unroll", span=self.copy.span))
+            pack.append(ir.counted(part, parts, body, "unroll", span=self.copy.span))
         if rest:
-            pack.append(self._pack(row, column, slot, const(parts), rest))
+            pack.append(self._pack(row, column, slot, ir.const(parts), rest))
         store = perform(
-            "tma_store", self._map(width), self._place(slot, const(0), const(0)), *self._coordinates(row, column)
+            "tma_store", self._map(width), self._place(slot, ir.const(0), ir.const(0)), *self._coordinates(row, column)
         )
         return [*pack, perform("fence_proxy_async_shared"), self._meet(), self._first(store, perform("bulk_commit"))]
 
-    def _pack(self, row: int, column: int, slot: int, part: Expr, columns: int) -> nodes.Seq:
+    def _pack(self, row: int, column: int, slot: int, part: ir.Expr, columns: int) -> ir.Seq:
         """Sixteen columns of a box, or its last eight."""
         instruction = self.plan.instruction
         number, inside = divmod(column, instruction.n)
@@ -148,93 +130,93 @@ class _Store:
             at = next_to + (right + row_of_eight if four else row_of_eight)
             down = lane // 8 % 2 * 8
             store = "stmatrix_x4_trans" if four else "stmatrix_x2_trans"
-            return seq(made, perform(store, self._place(slot, at, own + down), words))
+            return ir.seq(made, perform(store, self._place(slot, at, own + down), words))
         at = own + lane % 16
         if instruction.transposes:
             at = own + self._row(lane % 8, lane // 8 % 2)
-        return seq(made, perform("stmatrix_x4", self._place(slot, at, next_to + right), words))
+        return ir.seq(made, perform("stmatrix_x4", self._place(slot, at, next_to + right), words))
 
-    def _pairs(self, slot: int, part: Expr, first: int) -> nodes.Seq:
+    def _pairs(self, slot: int, part: ir.Expr, first: int) -> ir.Seq:
         """Sixteen columns of a box of words: four pairs of neighbours of each thread."""
         registers, lane = self.block.registers(self.copy.source.buffer), self._lane
         column = part * COLUMNS + lane % 4 * 2
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for number in range(4):
             right, down = divmod(number, 2)
-            row = self._own + self._row(lane // 4, const(down))
+            row = self._own + self._row(lane // 4, ir.const(down))
             place = self._place(slot, row, column + 8 * right)
             register = part * 8 + (first + 2 * number)
-            pair = Load(registers.dtype.with_lanes(2), registers, (register,))
-            made.append(Store(place.buffer, place.starts, pair, span=self.copy.span))
-        return seq(made)
+            pair = ir.Load(registers.dtype.with_lanes(2), registers, (register,))
+            made.append(ir.Store(place.buffer, place.starts, pair, span=self.copy.span))
+        return ir.seq(made)
 
-    def _row(self, number: Expr, half: Expr) -> Expr:
+    def _row(self, number: ir.Expr, half: ir.Expr) -> ir.Expr:
         """The row of 16 that is row `number` of a half of the instruction's."""
         if self.plan.instruction.transposes:
             return number * 2 + half
         return number + half * 8
 
-    def _neighbours(self, slot: int, part: Expr, first: int, columns: int) -> nodes.Seq:
+    def _neighbours(self, slot: int, part: ir.Expr, first: int, columns: int) -> ir.Seq:
         """Columns as rows of a box, where a thread has neighbours along them: rows 2 i and 2 i + 1 of two or four
         columns."""
         registers, lane = self.block.registers(self.copy.source.buffer), self._lane
         dtype = self.copy.destination.dtype
         column = self._own + lane // 4 * 2
         row = part * COLUMNS + lane % 4 * 2
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for number in range(columns // 4):
             right, next_to = divmod(number, 2)
-            pair = Buffer(f"{self.copy.source.buffer.name}_pair", (2,), dtype, "register")
-            made.append(Allocate(pair, span=self.copy.span))
+            pair = ir.Buffer(f"{self.copy.source.buffer.name}_pair", (2,), dtype, "register")
+            made.append(ir.Allocate(pair, span=self.copy.span))
             for half in range(2):
                 register = part * 8 + (first + 4 * right + 2 * half + next_to)
-                value = cast(Load(registers.dtype, registers, (register,)), dtype)
-                made.append(Store(pair, (const(half),), value, span=self.copy.span))
+                value = ir.cast(ir.Load(registers.dtype, registers, (register,)), dtype)
+                made.append(ir.Store(pair, (ir.const(half),), value, span=self.copy.span))
             place = self._place(slot, row + (8 * right + next_to), column)
-            both = Load(dtype.with_lanes(2), pair, (const(0),))
-            made.append(Store(place.buffer, place.starts, both, span=self.copy.span))
-        return seq(made)
+            both = ir.Load(dtype.with_lanes(2), pair, (ir.const(0),))
+            made.append(ir.Store(place.buffer, place.starts, both, span=self.copy.span))
+        return ir.seq(made)
 
-    def _words(self, first: Expr, count: int) -> tuple[Region, list[Statement]]:
+    def _words(self, first: ir.Expr, count: int) -> tuple[ir.Region, list[ir.Statement]]:
         """So many registers of the source as elements of the tensor, two a word, and what packs them."""
         registers = self.block.registers(self.copy.source.buffer)
         dtype = self.copy.destination.dtype
         if registers.dtype == dtype:
-            return Region(registers, (first,), (count,)), []
-        packed = Buffer(f"{self.copy.source.buffer.name}_packed", (count,), dtype, "register")
-        made: list[Statement] = [Allocate(packed, span=self.copy.span)]
+            return ir.Region(registers, (first,), (count,)), []
+        packed = ir.Buffer(f"{self.copy.source.buffer.name}_packed", (count,), dtype, "register")
+        made: list[ir.Statement] = [ir.Allocate(packed, span=self.copy.span)]
         if registers.dtype.is_integer:
             for element in range(count):
-                value = cast(Load(registers.dtype, registers, (first + element,)), dtype)
-                made.append(Store(packed, (const(element),), value, span=self.copy.span))
-            return nodes.whole(packed), made
+                value = ir.cast(ir.Load(registers.dtype, registers, (first + element,)), dtype)
+                made.append(ir.Store(packed, (ir.const(element),), value, span=self.copy.span))
+            return ir.whole(packed), made
         for word in range(count // 2):
             place = first + 2 * word
-            pair = [Load(registers.dtype, registers, (place + i,)) for i in range(2)]
-            value = Call(UINT32, PACK[dtype.name], tuple(pair))
-            made.append(perform("set_word", nodes.whole(packed), const(word), value))
-        return nodes.whole(packed), made
+            pair = [ir.Load(registers.dtype, registers, (place + i,)) for i in range(2)]
+            value = ir.Call(UINT32, PACK[dtype.name], tuple(pair))
+            made.append(perform("set_word", ir.whole(packed), ir.const(word), value))
+        return ir.whole(packed), made
 
-    def _place(self, slot: int, row: Expr, column: Expr) -> Region:
+    def _place(self, slot: int, row: ir.Expr, column: ir.Expr) -> ir.Region:
         """An element of one of the warpgroup's boxes."""
         box = self.block.warpgroup * self.count + slot
-        whole = nodes.whole(self.staging.boxes)
+        whole = ir.whole(self.staging.boxes)
         return self.block.shared(whole, [box, row, column])
 
-    def _map(self, width: int) -> TensorMap:
+    def _map(self, width: int) -> ir.TensorMap:
         """The map of what a box stores; rows of part of a box lie in shared memory as far apart as those of a whole
         one."""
         tensor = self.copy.destination.buffer
         boxes = self.staging.boxes
         box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.transposed))
         row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
-        return TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
+        return ir.TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
 
-    def _coordinates(self, row: int, column: int) -> list[Expr]:
+    def _coordinates(self, row: int, column: int) -> list[ir.Expr]:
         """Where the warpgroup's box begins in the tensor, innermost dimension first."""
         plan, group = self.plan, self.block.warpgroup
         row_group = group % plan.warps_m if plan.warps_n > 1 else group
-        column_group = group // plan.warps_m if plan.warps_n > 1 else const(0)
+        column_group = group // plan.warps_m if plan.warps_n > 1 else ir.const(0)
         down = row_group * (plan.m // plan.warps_m) + row * plan.instruction.m
         across = column_group * (plan.n // plan.warps_n) + column
         if self.transposed:
@@ -242,4 +224,4 @@ class _Store:
         starts = list(self.block.visited(self.copy.destination.starts))
         starts[-2] = starts[-2] + down
         starts[-1] = starts[-1] + across
-        return [cast(self.block.simplify(start), INT32) for start in reversed(starts)]
+        return [ir.cast(self.block.simplify(start), INT32) for start in reversed(starts)]

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Region
+from tilewright.ir import nodes as ir
 from tilewright.ir.structure import key
 from tilewright.targets.c_family import Names, Text
 from tilewright.targets.cuda.instructions import PTX_NAMES
@@ -39,29 +38,29 @@ class CudaPrinter(GpuPrinter):
         self.map_names: dict[object, str] = {}
         """Parameters that are tensor maps, by the key of the expression."""
 
-    def _foreign(self, call: nodes.Call) -> Text:
+    def _foreign(self, call: ir.Call) -> Text:
         if not self.toolkit:
             return super()._foreign(call)
         name, *arguments = call.arguments
-        given = [self._pointer(one) if isinstance(one, Region) else self._argument(one) for one in arguments]
+        given = [self._pointer(one) if isinstance(one, ir.Region) else self._argument(one) for one in arguments]
         made = self.call(str(name), *(self.call("tw::in_toolkit", one) for one in given))
         small = call.dtype.is_float and call.dtype.bits < 32
         return self.call(f"tw::bit_cast<{TYPES[call.dtype.name]}>", made) if small else made
 
-    def _matrix_load(self, call: nodes.Call) -> Text:
+    def _matrix_load(self, call: ir.Call) -> Text:
         fragment, address, count = call.arguments
-        assert isinstance(count, nodes.Const)
+        assert isinstance(count, ir.Const)
         trans = "_trans" if call.function.endswith("_trans") else ""
         return self.call(f"tw::ldmatrix_x{count.value}{trans}", self._argument(fragment), self._argument(address))
 
-    def _set_registers(self, call: nodes.Call) -> Text:
+    def _set_registers(self, call: ir.Call) -> Text:
         """More registers for each thread of a warpgroup, or fewer, than its block was launched with."""
         (count,) = call.arguments
-        assert isinstance(count, nodes.Const)
+        assert isinstance(count, ir.Const)
         way = "inc" if int(count.value) > self.launch_registers else "dec"
         return self.call(f"tw::setmaxnreg_{way}<{self._argument(count)}>")
 
-    def _sparse_warpgroup(self, call: nodes.Call) -> Text:
+    def _sparse_warpgroup(self, call: ir.Call) -> Text:
         """One step of a sparse product of warpgroups."""
         n, _, majors, selector, *operands = call.arguments
         parameters = [
@@ -71,10 +70,10 @@ class CudaPrinter(GpuPrinter):
         ]
         return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
-    def _warpgroup(self, call: nodes.Call) -> Text:
+    def _warpgroup(self, call: ir.Call) -> Text:
         """The steps of a product of warpgroups."""
         n, _, majors, steps, *rest = call.arguments
-        assert isinstance(steps, nodes.Const)
+        assert isinstance(steps, ir.Const)
         count = int(steps.value)
         places, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
         parameters = [str(self._argument(n)), *_operand_types(call), str(majors)]
@@ -82,12 +81,12 @@ class CudaPrinter(GpuPrinter):
             parameters += [f"tw::Steps<{', '.join(places[i : i + count])}>" for i in range(0, len(places), count)]
         return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
-    def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
+    def expression_TensorMap(self, node: ir.TensorMap) -> Text:
         return Text(self.map_names[key(node)])
 
-    def _async_copy(self, call: nodes.Call) -> Text:
+    def _async_copy(self, call: ir.Call) -> Text:
         place, source = call.arguments[:2]
-        assert isinstance(place, Region) and isinstance(source, Region) and isinstance(place.extents[-1], int)
+        assert isinstance(place, ir.Region) and isinstance(source, ir.Region) and isinstance(place.extents[-1], int)
         size = str(place.dtype.nbytes(place.extents[-1]))
         name, arguments = call.function, call.arguments
         if name.endswith("_prefetch"):
@@ -95,15 +94,15 @@ class CudaPrinter(GpuPrinter):
             arguments = arguments[:-1]
         return self.call(f"tw::{name}<{size}>", *(self._argument(part) for part in arguments))
 
-    def _load_from_peer(self, call: nodes.Call) -> Text:
+    def _load_from_peer(self, call: ir.Call) -> Text:
         width, target, address = call.arguments
-        assert isinstance(width, nodes.Const) and isinstance(target, Region)
+        assert isinstance(width, ir.Const) and isinstance(target, ir.Region)
         fragment, place = Text(self.names.of(target.buffer)), self.expression(target.starts[0])
         return self.call(f"tw::{call.function}<{width.value}>", fragment, place, self._argument(address))
 
-    def _pointers(self, call: nodes.Call) -> Text:
+    def _pointers(self, call: ir.Call) -> Text:
         """A function of places in memory that it reads by itself."""
-        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, Region)]
+        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, ir.Region)]
         texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
         return self.call(f"tw::{call.function}", *texts)
 
@@ -116,7 +115,7 @@ class CudaPrinter(GpuPrinter):
     }  # fmt: skip
 
 
-def _operand_types(call: nodes.Call) -> list[str]:
+def _operand_types(call: ir.Call) -> list[str]:
     """Types of the operands of a product of warpgroups; of a left one in registers its own says it."""
     _, left, right = str(call.arguments[1]).split("_")
     return [_ELEMENTS[right]] if call.function.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]

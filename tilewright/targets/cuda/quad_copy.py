@@ -6,20 +6,9 @@ The operand wants of each row 4 bytes in every lane of a quad; loads of 4 bytes 
 
 from __future__ import annotations
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Expr,
-    If,
-    Load,
-    Statement,
-    Store,
-    const,
-    seq,
-    whole,
-)
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.ops.base import kept_axes, zero
 from tilewright.ops.copy import Copy
@@ -31,13 +20,13 @@ QUAD, UNIT, PAIR = 4, 8, 2
 """Lanes that exchange words, elements that each loads, and elements in a word."""
 
 
-def lower_quad_copy(copy: Copy, context: Context) -> Statement:
+def lower_quad_copy(copy: Copy, context: Context) -> ir.Statement:
     """The thread code of a copy into the right operand of a matrix instruction."""
     block = context.facts[BLOCK]
     rows, columns = copy.destination.buffer.static_shape
     source = copy.source.buffer
     pairs = source.shape[-1] // PAIR
-    words = Buffer(f"{source.name}_words", (*source.shape[:-1], pairs), UINT32, "register", source=source)
+    words = ir.Buffer(f"{source.name}_words", (*source.shape[:-1], pairs), UINT32, "register", source=source)
     made = [
         statement
         for row in range(0, rows, UNIT)
@@ -45,7 +34,7 @@ def lower_quad_copy(copy: Copy, context: Context) -> Statement:
         if _is_first(copy, block, row)
         for statement in _piece(copy, words, block, row, column)
     ]
-    return seq(made)
+    return ir.seq(made)
 
 
 def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
@@ -53,23 +42,28 @@ def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
     return int(block.layout(copy.destination.buffer).offset(THREAD, row, 0)) < 32
 
 
-def _piece(copy: Copy, source: Buffer, block: BlockView, row: int, column: int) -> list[Statement]:
+def _piece(copy: Copy, source: ir.Buffer, block: BlockView, row: int, column: int) -> list[ir.Statement]:
     """Eight rows of a warp, 32 columns."""
     layout, registers = block.layout(copy.destination.buffer), block.registers(copy.destination.buffer)
     own_row, _ = layout.held_at(block.thread, int(layout.offset(REGISTER, row, column)))
     quad_lane = block.thread % QUAD
     own_column = quad_lane * UNIT + column
-    words = Buffer("words", (QUAD,), UINT32, "register")
-    made: list[Statement] = [Allocate(words, span=copy.span), *_load(copy, source, block, own_row, own_column, words)]
-    made.append(perform("quad_transpose", whole(words), span=copy.span))
-    target = whole(registers)
+    words = ir.Buffer("words", (QUAD,), UINT32, "register")
+    made: list[ir.Statement] = [
+        ir.Allocate(words, span=copy.span),
+        *_load(copy, source, block, own_row, own_column, words),
+    ]
+    made.append(perform("quad_transpose", ir.whole(words), span=copy.span))
+    target = ir.whole(registers)
     for i in range(QUAD):
         place = int(layout.offset(REGISTER, row, column + UNIT * i)) // 2
-        made.append(perform("set_word", target, const(place), Load(UINT32, words, (const(i),))))
+        made.append(perform("set_word", target, ir.const(place), ir.Load(UINT32, words, (ir.const(i),))))
     return made
 
 
-def _load(copy: Copy, source: Buffer, block: BlockView, row: Expr, column: Expr, words: Buffer) -> list[Statement]:
+def _load(
+    copy: Copy, source: ir.Buffer, block: BlockView, row: ir.Expr, column: ir.Expr, words: ir.Buffer
+) -> list[ir.Statement]:
     """16 bytes of a row, zeros where the tensor ends."""
     axes = kept_axes(copy.source, 2)
     assert axes is not None
@@ -78,10 +72,10 @@ def _load(copy: Copy, source: Buffer, block: BlockView, row: Expr, column: Expr,
         starts[axis] = starts[axis] + offset
     indices = tuple(block.simplify(start) for start in starts)
     pair = block.simplify(indices[-1] // PAIR)
-    loaded = Load(UINT32.with_lanes(QUAD), source, (*indices[:-1], pair))
-    moved = Store(words, (const(0),), loaded, span=copy.span)
+    loaded = ir.Load(UINT32.with_lanes(QUAD), source, (*indices[:-1], pair))
+    moved = ir.Store(words, (ir.const(0),), loaded, span=copy.span)
     guard = block.guard(copy.source.buffer, indices)
     if guard is None:
         return [moved]
-    zeros = [Store(words, (const(i),), zero(UINT32)) for i in range(QUAD)]
-    return [If(guard, seq(moved), seq(zeros), span=copy.span)]
+    zeros = [ir.Store(words, (ir.const(i),), zero(UINT32)) for i in range(QUAD)]
+    return [ir.If(guard, ir.seq(moved), ir.seq(zeros), span=copy.span)]

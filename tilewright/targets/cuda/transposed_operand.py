@@ -12,23 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, UINT32
-from tilewright.ir.nodes import (
-    Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    Let,
-    Load,
-    Region,
-    Select,
-    Statement,
-    Var,
-    const,
-    index_binary,
-)
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.load_ahead import LoadAhead
@@ -55,18 +41,18 @@ class TransposedLeft:
     gemm: Product | LoadAhead
     plan: GemmPlan
     block: BlockView
-    group: Expr
-    registers: Buffer = field(init=False)
-    chosen: list[Var] = field(init=False)
+    group: ir.Expr
+    registers: ir.Buffer = field(init=False)
+    chosen: list[ir.Var] = field(init=False)
     """The permutations of bytes that make even and odd rows."""
 
     def __post_init__(self) -> None:
         shape = (self.plan.left_registers,)
         if self.plan.transposed is None:
-            self.registers = Buffer(f"{self.gemm.a.buffer.name}_transposed", shape, self.gemm.a.dtype, "register")
+            self.registers = ir.Buffer(f"{self.gemm.a.buffer.name}_transposed", shape, self.gemm.a.dtype, "register")
         else:
             self.registers = self.block.registers(self.plan.transposed)
-        self.chosen = [Var(UINT32, name) for name in ("even_rows", "odd_rows")]
+        self.chosen = [ir.Var(UINT32, name) for name in ("even_rows", "odd_rows")]
 
     @property
     def _size(self) -> int:
@@ -74,38 +60,44 @@ class TransposedLeft:
         assert fragment is not None
         return fragment.extent(REGISTER)
 
-    def head(self) -> list[Statement]:
+    def head(self) -> list[ir.Statement]:
         """What all parts need."""
         lane = self.block.thread % 32
-        upper = index_binary("ge", lane % 4, 2)
-        made: list[Statement] = [] if self.plan.transposed else [Allocate(self.registers, span=self.gemm.span)]
+        upper = ir.index_binary("ge", lane % 4, 2)
+        made: list[ir.Statement] = [] if self.plan.transposed else [ir.Allocate(self.registers, span=self.gemm.span)]
         for var, (low, high) in zip(self.chosen, (EVEN, ODD)):
-            made.append(Let(var, Select(UINT32, upper, const(high, UINT32), const(low, UINT32)), span=self.gemm.span))
+            made.append(
+                ir.Let(
+                    var, ir.Select(UINT32, upper, ir.const(high, UINT32), ir.const(low, UINT32)), span=self.gemm.span
+                )
+            )
         return made
 
-    def load(self, row: int, step: int) -> tuple[Buffer, list[Statement]]:
+    def load(self, row: int, step: int) -> tuple[ir.Buffer, list[ir.Statement]]:
         """The words of one instruction's part, and what brings them."""
-        words = Buffer(f"{self.gemm.a.buffer.name}_words", (WORDS,), UINT32, "register")
-        return words, [Allocate(words, span=self.gemm.span), self.load_into(words, row, step)]
+        words = ir.Buffer(f"{self.gemm.a.buffer.name}_words", (WORDS,), UINT32, "register")
+        return words, [ir.Allocate(words, span=self.gemm.span), self.load_into(words, row, step)]
 
-    def load_into(self, words: Buffer, row: int, step: int) -> Statement:
+    def load_into(self, words: ir.Buffer, row: int, step: int) -> ir.Statement:
         place = _place(self.gemm, self.plan, self.block, self.group, row, step)
-        load = Call(BOOL, "ldmatrix_trans", (Region(words, (const(0),), (WORDS,)), place, const(WORDS)))
-        return Evaluate(load, span=self.gemm.span)
+        load = ir.Call(BOOL, "ldmatrix_trans", (ir.Region(words, (ir.const(0),), (WORDS,)), place, ir.const(WORDS)))
+        return ir.Evaluate(load, span=self.gemm.span)
 
-    def transpose(self, words: Buffer, row: int, step: int) -> list[Statement]:
+    def transpose(self, words: ir.Buffer, row: int, step: int) -> list[ir.Statement]:
         """Puts the bytes of one part where the instruction wants them."""
         first = (row * self.plan.tiles_k + step) * self._size
-        target = Region(self.registers, (const(first),), (self._size,))
-        made: list[Statement] = []
+        target = ir.Region(self.registers, (ir.const(first),), (self._size,))
+        made: list[ir.Statement] = []
         for word in range(WORDS):
-            pair = [Load(UINT32, words, (const(word // 2 * 2 + i),)) for i in range(2)]
-            value = Call(UINT32, "prmt", (*pair, self.chosen[word % 2]))
-            made.append(perform("set_word", target, const(word), value, span=self.gemm.span))
+            pair = [ir.Load(UINT32, words, (ir.const(word // 2 * 2 + i),)) for i in range(2)]
+            value = ir.Call(UINT32, "prmt", (*pair, self.chosen[word % 2]))
+            made.append(perform("set_word", target, ir.const(word), value, span=self.gemm.span))
         return made
 
 
-def _place(gemm: Product | LoadAhead, plan: GemmPlan, block: BlockView, group: Expr, row: int, step: int) -> Region:
+def _place(
+    gemm: Product | LoadAhead, plan: GemmPlan, block: BlockView, group: ir.Expr, row: int, step: int
+) -> ir.Region:
     """Where the 16 bytes lie that a lane names: row ``lane % 8`` of matrix ``lane // 8``.
 
     A quad's lanes get rows 2 c and 2 c + 1 of each matrix and want 4 c to 4 c + 3 along k out of two of them; the upper
@@ -114,15 +106,15 @@ def _place(gemm: Product | LoadAhead, plan: GemmPlan, block: BlockView, group: E
     lane = block.thread % 32
     warp = block.thread // 32 % 4
     matrix, line = lane // 8, lane % 8
-    half = index_binary("xor", matrix % 2, line // 4)
-    deep: Expr = const(step * plan.instruction.k)
+    half = ir.index_binary("xor", matrix % 2, line // 4)
+    deep: ir.Expr = ir.const(step * plan.instruction.k)
     for value, factor in (
         (matrix // 2, 16), (line // 2, 4), (half, 2),
         (line % 2, 1),
     ):  # fmt: skip
         deep = deep + value * factor
-    across: Expr = const(row * plan.instruction.m)
+    across: ir.Expr = ir.const(row * plan.instruction.m)
     across = across + group * (plan.m // plan.warps_m)
     across = across + warp * 16
-    outer: list[Expr] = [const(0) for _ in range(gemm.a.buffer.rank - 2)]
+    outer: list[ir.Expr] = [ir.const(0) for _ in range(gemm.a.buffer.rank - 2)]
     return block.shared(gemm.a, [*outer, deep, across])

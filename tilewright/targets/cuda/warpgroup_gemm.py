@@ -16,25 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InternalError
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform
 from tilewright.ir.dtypes import BOOL, INT32, UINT64
-from tilewright.ir.nodes import (
-    Call,
-    Commit,
-    Evaluate,
-    Expr,
-    Let,
-    Region,
-    Seq,
-    Statement,
-    Var,
-    Wait,
-    cast,
-    const,
-    seq,
-    whole,
-)
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.ops.gemm_plan import GemmPlan
@@ -48,14 +32,14 @@ from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
 from tilewright.targets.cuda.transposed_operand import TransposedLeft
 
 
-def lower_warpgroup_gemm(gemm: Product, context: Context) -> Statement | None:
+def lower_warpgroup_gemm(gemm: Product, context: Context) -> ir.Statement | None:
     """The thread code of a gemm on warpgroups; None where its plan is another."""
     if gemm.plan is None or not gemm.plan.instruction.asynchronous:
         return None
     return _GroupGemm(gemm, gemm.plan, context.facts[BLOCK]).statements()
 
 
-def lower_load_ahead(ahead: LoadAhead, context: Context) -> Statement:
+def lower_load_ahead(ahead: LoadAhead, context: Context) -> ir.Statement:
     """The loads of the first words of an operand that lanes transpose."""
     assert ahead.plan is not None and ahead.plan.words is not None
     block = context.facts[BLOCK]
@@ -63,25 +47,25 @@ def lower_load_ahead(ahead: LoadAhead, context: Context) -> Statement:
     return left.load_into(block.registers(ahead.plan.words), 0, 0)
 
 
-def lower_group(commit: Commit, context: Context) -> Statement | None:
+def lower_group(commit: ir.Commit, context: Context) -> ir.Statement | None:
     """Closes a group of gemms; None where the token is not theirs."""
     if not _gemms(commit.token, context):
         return None
     return perform("wgmma_commit", span=commit.span)
 
 
-def lower_group_wait(wait: Wait, context: Context) -> Statement | None:
+def lower_group_wait(wait: ir.Wait, context: Context) -> ir.Statement | None:
     """Waits for groups of gemms; behind the last wait the accumulators may be touched."""
     gemms = _gemms(wait.token, context)
     if not gemms:
         return None
-    made: list[Statement] = [perform("wgmma_wait", const(wait.pending + wait.others), span=wait.span)]
+    made: list[ir.Statement] = [perform("wgmma_wait", ir.const(wait.pending + wait.others), span=wait.span)]
     made += _held(gemms, context)
     if wait.pending == 0:
         block = context.facts[BLOCK]
         accumulators = dict.fromkeys(gemm.c.buffer for gemm in gemms)
         made += [_settled(block, buffer) for buffer in accumulators if block.lives(buffer)]
-    return seq(*made)
+    return ir.seq(*made)
 
 
 def _gemms(token: str, context: Context) -> list[Product]:
@@ -89,7 +73,7 @@ def _gemms(token: str, context: Context) -> list[Product]:
     return [operator for operator in block.operators(token) if isinstance(operator, Product)]
 
 
-def _held(gemms: list[Product], context: Context) -> list[Statement]:
+def _held(gemms: list[Product], context: Context) -> list[ir.Statement]:
     """Uses of the registers with metadata, so that they are not given to others before the products have run."""
     block = context.facts[BLOCK]
     words = dict.fromkeys(gemm.plan.words for gemm in gemms if isinstance(gemm, SparseGemm) and gemm.plan is not None)
@@ -97,14 +81,14 @@ def _held(gemms: list[Product], context: Context) -> list[Statement]:
     return [hold(one) for one in registers]
 
 
-def _settled(block: BlockView, accumulator: nodes.Buffer) -> Statement:
-    return perform("hold_registers", whole(block.registers(accumulator)))
+def _settled(block: BlockView, accumulator: ir.Buffer) -> ir.Statement:
+    return perform("hold_registers", ir.whole(block.registers(accumulator)))
 
 
-def _row_group(plan: GemmPlan, block: BlockView) -> Expr:
+def _row_group(plan: GemmPlan, block: BlockView) -> ir.Expr:
     """Which of the warpgroups that divide the rows the executing one is."""
     if plan.warps_m * plan.warps_n == 1:
-        return const(0)
+        return ir.const(0)
     return block.warpgroup % plan.warps_m if plan.warps_n > 1 else block.warpgroup
 
 
@@ -112,7 +96,7 @@ def _row_group(plan: GemmPlan, block: BlockView) -> Expr:
 class _Tile:
     """A shared operand: how descriptors name it, and bytes between the parts of it that instructions read."""
 
-    region: Region
+    region: ir.Region
     operand: WgmmaOperand
     step: int
     """Bytes from one instruction's part along m or n to the next one's."""
@@ -127,13 +111,13 @@ class _GroupGemm:
     transposed: TransposedLeft | None = None
     """A left operand that lanes transpose."""
 
-    def statements(self) -> Seq:
+    def statements(self) -> ir.Seq:
         gemm, plan = self.gemm, self.plan
         columns = plan.warps_n
-        group = self.block.warpgroup if plan.warps_m * plan.warps_n > 1 else const(0)
+        group = self.block.warpgroup if plan.warps_m * plan.warps_n > 1 else ir.const(0)
         row_group = _row_group(plan, self.block)
-        column_group = group // plan.warps_m if columns > 1 else const(0)
-        head: list[Statement] = []
+        column_group = group // plan.warps_m if columns > 1 else ir.const(0)
+        head: list[ir.Statement] = []
         keep = self._keep(head)
         b = self._descriptor(gemm.b, False, plan.instruction.n, column_group, plan.tiles_n, head)
         a = None
@@ -155,19 +139,19 @@ class _GroupGemm:
                 for column in range(plan.tiles_n)
                 for statement in self._steps(a, b, row, column, keep)
             ]
-        tail: list[Statement] = []
+        tail: list[ir.Statement] = []
         if gemm.token is None:
-            tail = [perform("wgmma_commit"), perform("wgmma_wait", const(0))]
+            tail = [perform("wgmma_commit"), perform("wgmma_wait", ir.const(0))]
             tail.append(_settled(self.block, gemm.c.buffer))
             if self.places is not None:
                 tail.append(self.places.held())
-        return seq(head, body, tail)
+        return ir.seq(head, body, tail)
 
-    def _fence(self) -> Statement:
+    def _fence(self) -> ir.Statement:
         """Orders what wrote an instruction's registers before it."""
         return perform("wgmma_fence", span=self.gemm.span)
 
-    def _transposing(self, left: TransposedLeft, b: tuple[Var, _Tile], keep: Expr) -> list[Statement]:
+    def _transposing(self, left: TransposedLeft, b: tuple[ir.Var, _Tile], keep: ir.Expr) -> list[ir.Statement]:
         """Each step of k as soon as lanes have transposed its part of the left operand, the next one on its way."""
         plan = self.plan
         parts = [(row, step) for row in range(plan.tiles_m) for step in range(plan.tiles_k)]
@@ -179,41 +163,41 @@ class _GroupGemm:
                 body += loads
             body += [*transposed, self._fence()]
             for column in range(plan.tiles_n):
-                body += self._steps(None, b, row, column, keep if step == 0 else const(True), range(step, step + 1))
+                body += self._steps(None, b, row, column, keep if step == 0 else ir.const(True), range(step, step + 1))
         return body
 
-    def _keep(self, head: list[Statement]) -> Expr:
+    def _keep(self, head: list[ir.Statement]) -> ir.Expr:
         """Whether the old sum counts; a condition gets a name."""
-        if not isinstance(self.gemm.clear, Expr):
-            return const(not self.gemm.clear)
-        var = Var(BOOL, "keep")
-        kept = nodes.Unary(BOOL, "not", self.block.visited([self.gemm.clear])[0])
-        head.append(Let(var, kept, span=self.gemm.span))
+        if not isinstance(self.gemm.clear, ir.Expr):
+            return ir.const(not self.gemm.clear)
+        var = ir.Var(BOOL, "keep")
+        kept = ir.Unary(BOOL, "not", self.block.visited([self.gemm.clear])[0])
+        head.append(ir.Let(var, kept, span=self.gemm.span))
         return var
 
     # Operands ------------------------------------------------------------------------------------
 
     def _descriptor(
-        self, region: Region, is_left: bool, size: int, group: Expr, tiles: int, head: list[Statement]
-    ) -> tuple[Var, _Tile]:
+        self, region: ir.Region, is_left: bool, size: int, group: ir.Expr, tiles: int, head: list[ir.Statement]
+    ) -> tuple[ir.Var, _Tile]:
         """A name for the descriptor of this warpgroup's part of an operand."""
         tile = self._tile(region, is_left, size)
-        place = self.block.shared(region, [const(0)] * region.buffer.rank)
+        place = self.block.shared(region, [ir.const(0)] * region.buffer.rank)
         mode = f"tw::SWIZZLE_{tile.operand.swizzle.span}B" if tile.operand.swizzle else "tw::SWIZZLE_NONE"
         offset = group * (tiles * tile.step)
         if len(place.starts) == 1:  # the first slot's descriptor is made once, each step adds where its slot begins
             begin = place.starts[0] * (region.dtype.bits // 8)
-            place, offset = Region(place.buffer, (const(0),), (1,)), begin + offset
-        value: Expr = Call(
-            UINT64, "wgmma_descriptor", (place, mode, const(tile.operand.leading), const(tile.operand.stride))
+            place, offset = ir.Region(place.buffer, (ir.const(0),), (1,)), begin + offset
+        value: ir.Expr = ir.Call(
+            UINT64, "wgmma_descriptor", (place, mode, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
         )  # fmt: skip
-        if not (isinstance(offset, nodes.Const) and offset.value == 0):
-            value = Call(UINT64, "wgmma_advance", (value, cast(offset, INT32)))
-        var = Var(UINT64, f"{region.buffer.name}_tile")
-        head.append(Let(var, value, span=self.gemm.span))
+        if not (isinstance(offset, ir.Const) and offset.value == 0):
+            value = ir.Call(UINT64, "wgmma_advance", (value, ir.cast(offset, INT32)))
+        var = ir.Var(UINT64, f"{region.buffer.name}_tile")
+        head.append(ir.Let(var, value, span=self.gemm.span))
         return var, tile
 
-    def _tile(self, region: Region, is_left: bool, size: int) -> _Tile:
+    def _tile(self, region: ir.Region, is_left: bool, size: int) -> _Tile:
         layout, dtype = self.block.layout(region.buffer), region.dtype
         transposed = self.gemm.transpose_a if is_left else not self.gemm.transpose_b
         mn, k, step_bytes = (self.gemm.m if is_left else self.gemm.n), self.gemm.k, STEP_BYTES
@@ -238,44 +222,53 @@ class _GroupGemm:
     # Instructions --------------------------------------------------------------------------------
 
     def _steps(
-        self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, keep: Expr,
+        self, a: tuple[ir.Var, _Tile] | None, b: tuple[ir.Var, _Tile], row: int, column: int, keep: ir.Expr,
         steps: range | None = None,
-    ) -> list[Statement]:  # fmt: skip
+    ) -> list[ir.Statement]:  # fmt: skip
         """Steps of k of one part, all where none are named: one statement, or one each where lanes give metadata."""
         steps = steps or range(self.plan.tiles_k)
         first = steps[0]
         if self.places is not None:
-            return [self._sparse(a, b, row, column, step, keep if step == 0 else const(True)) for step in steps]
-        offsets = [const(b[1].operand.steps[step] - b[1].operand.steps[first]) for step in steps]
+            return [self._sparse(a, b, row, column, step, keep if step == 0 else ir.const(True)) for step in steps]
+        offsets = [ir.const(b[1].operand.steps[step] - b[1].operand.steps[first]) for step in steps]
         majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
         if a is not None:
-            offsets = [const(a[1].operand.steps[step] - a[1].operand.steps[first]) for step in steps] + offsets
+            offsets = [ir.const(a[1].operand.steps[step] - a[1].operand.steps[first]) for step in steps] + offsets
             majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
         left, right = self._left(a, row, first, len(steps)), self._part(b, column, first)
-        arguments = (*self._shape(), majors, const(len(steps)), *offsets, self._target(row, column), left, right, keep)
+        arguments = (
+            *self._shape(),
+            majors,
+            ir.const(len(steps)),
+            *offsets,
+            self._target(row, column),
+            left,
+            right,
+            keep,
+        )
         return [perform(self.plan.instruction.function, *arguments, span=self.gemm.span)]
 
     def _sparse(
-        self, a: tuple[Var, _Tile] | None, b: tuple[Var, _Tile], row: int, column: int, step: int, keep: Expr
-    ) -> Statement:
+        self, a: tuple[ir.Var, _Tile] | None, b: tuple[ir.Var, _Tile], row: int, column: int, step: int, keep: ir.Expr
+    ) -> ir.Statement:
         assert self.places is not None
         word, selector = self.places.word(row, step)
         majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
         operands = (self._target(row, column), self._left(a, row, step, 1), self._part(b, column, step), word, keep)
-        call = Call(BOOL, self.plan.instruction.function, (*self._shape(), const(selector), majors, *operands))
-        return Evaluate(call, span=self.gemm.span)
+        call = ir.Call(BOOL, self.plan.instruction.function, (*self._shape(), ir.const(selector), majors, *operands))
+        return ir.Evaluate(call, span=self.gemm.span)
 
-    def _shape(self) -> tuple[Expr, str]:
+    def _shape(self) -> tuple[ir.Expr, str]:
         instruction = self.plan.instruction
         types = (PTX_NAMES[instruction.accumulator], PTX_NAMES[instruction.a], PTX_NAMES[instruction.b])
-        return const(instruction.n), "_".join(types)
+        return ir.const(instruction.n), "_".join(types)
 
-    def _target(self, row: int, column: int) -> Region:
+    def _target(self, row: int, column: int) -> ir.Region:
         size = self.plan.instruction.d_fragment.extent(REGISTER)
-        first = const(row * self.plan.row_registers + column * size)
-        return Region(self.block.registers(self.gemm.c.buffer), (first,), (size,))
+        first = ir.const(row * self.plan.row_registers + column * size)
+        return ir.Region(self.block.registers(self.gemm.c.buffer), (first,), (size,))
 
-    def _left(self, a: tuple[Var, _Tile] | None, row: int, step: int, count: int) -> Region | Expr:
+    def _left(self, a: tuple[ir.Var, _Tile] | None, row: int, step: int, count: int) -> ir.Region | ir.Expr:
         """The left operand from `step` on: a descriptor, or the registers of `count` steps."""
         if a is not None:
             return self._part(a, row, step)
@@ -283,13 +276,13 @@ class _GroupGemm:
         assert fragment is not None
         first = (row * self.plan.tiles_k + step) * fragment.extent(REGISTER)
         registers = self.block.registers(self.gemm.a.buffer) if self.transposed is None else self.transposed.registers
-        return Region(registers, (const(first),), (count * fragment.extent(REGISTER),))
+        return ir.Region(registers, (ir.const(first),), (count * fragment.extent(REGISTER),))
 
-    def _part(self, operand: tuple[Var, _Tile], number: int, step: int) -> Expr:
+    def _part(self, operand: tuple[ir.Var, _Tile], number: int, step: int) -> ir.Expr:
         """The descriptor of one instruction's part."""
         var, tile = operand
         distance = number * tile.step + tile.operand.steps[step]
-        return var if distance == 0 else Call(UINT64, "wgmma_advance", (var, const(distance)))
+        return var if distance == 0 else ir.Call(UINT64, "wgmma_advance", (var, ir.const(distance)))
 
 
 def _unaligned(layout: Layout, operand: WgmmaOperand, bits: int) -> bool:

@@ -10,24 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import (
-    Commit,
-    Evaluate,
-    Expr,
-    If,
-    Region,
-    Select,
-    Seq,
-    Statement,
-    Var,
-    Wait,
-    const,
-    counted,
-    index_binary,
-    seq,
-)
 from tilewright.ir.substitution import substitute
 from tilewright.layout.digits import MEMORY
 from tilewright.layout.layout import Layout
@@ -47,22 +32,22 @@ MOST_PENDING = 63
 """What the counter of loads that are under way can be compared with."""
 
 
-def lower_copy(copy: Copy, context: Context) -> Statement | None:
+def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     """The thread code of a copy that was chosen to be asynchronous; one without a token waits for itself."""
     instruction = asynchronous_copy(context.arch)
     if copy.prefer != CP_ASYNC or instruction is None:
         return None
     block = context.facts[BLOCK]
     started = _started(copy, instruction, block)
-    return started if copy.token is not None else seq(started, wait(0))
+    return started if copy.token is not None else ir.seq(started, wait(0))
 
 
-def lower_commit(commit: Commit, context: Context) -> Seq:
+def lower_commit(commit: ir.Commit, context: Context) -> ir.Seq:
     """The machine counts copies, and has no groups of them."""
-    return seq()
+    return ir.seq()
 
 
-def lower_wait(asked: Wait, context: Context) -> Statement:
+def lower_wait(asked: ir.Wait, context: Context) -> ir.Statement:
     """Waits until only those copies are under way that the groups hold which may be.
 
     What an author begins by hand is waited for altogether. Where the machine starts no copies, all has happened where
@@ -70,13 +55,13 @@ def lower_wait(asked: Wait, context: Context) -> Statement:
     """
     instruction = asynchronous_copy(context.arch)
     if instruction is None or not asked.token.startswith(CP_ASYNC):
-        return seq()
+        return ir.seq()
     groups = context.facts[GROUPS].get(asked.token, ())
     left = _instructions(groups, asked.pending, instruction, context.facts[BLOCK])
     if not left or asked.full is None:
         return wait(left)
     (full,) = context.facts[BLOCK].visited([asked.full])
-    return If(full, seq(wait(left)), seq(wait(0)), span=asked.span)
+    return ir.If(full, ir.seq(wait(left)), ir.seq(wait(0)), span=asked.span)
 
 
 def _instructions(
@@ -96,34 +81,34 @@ def _turns(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[
     return width, math.prod(copy.destination.static_tile_shape) // width // block.threads
 
 
-def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> Statement:
+def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> ir.Statement:
     """Each thread's pieces of a tile, in the order of shared memory."""
     width, _ = _turns(copy, instruction, block)
     layout = _slot(copy.destination, block)
     pieces = layout.size // width
     iterations = -(-pieces // block.threads)
-    iteration = Var(INT32, "piece")
+    iteration = ir.Var(INT32, "piece")
     with block.analyzer.scope():
         block.bind(iteration, iterations)
         piece = iteration * block.threads + block.thread
-        inside = index_binary("lt", piece, pieces)
+        inside = ir.index_binary("lt", piece, pieces)
         always = block.analyzer.prove(inside)
         block.analyzer.assume(inside)
         offset = block.simplify(piece * width)
         tile = _elements(layout, piece, width, block)
         statement = _piece(copy, block, tile, _place(copy.destination, block, tile, offset, width))
-    body: Statement = statement if always else If(block.simplify(inside), seq(statement), span=copy.span)
-    return counted(iteration, iterations, seq(body), "unroll", span=copy.span)
+    body: ir.Statement = statement if always else ir.If(block.simplify(inside), ir.seq(statement), span=copy.span)
+    return ir.counted(iteration, iterations, ir.seq(body), "unroll", span=copy.span)
 
 
-def _elements(layout: Layout, piece: Expr, width: int, block: BlockView) -> list[Expr]:
+def _elements(layout: Layout, piece: ir.Expr, width: int, block: BlockView) -> list[ir.Expr]:
     """The first element of a piece: which row of the swizzle it lies in, and where there, are known apart."""
     swizzle = layout.swizzle
     if swizzle is None:
         found = layout.coordinate_expressions(**{MEMORY: piece * width})
         return [block.simplify(one) for one in found]
     run = 1 << swizzle.base + swizzle.bits
-    row, place = Var(INT32, "row"), Var(INT32, "place")
+    row, place = ir.Var(INT32, "row"), ir.Var(INT32, "place")
     block.bind(row, layout.size // run)
     block.bind(place, run)
     plain = replace(layout, swizzle=None)
@@ -132,12 +117,12 @@ def _elements(layout: Layout, piece: Expr, width: int, block: BlockView) -> list
     before = piece % (run // width) * width
     deciding = of_row // (1 << swizzle.shift - swizzle.bits)
     chunk = deciding % (1 << swizzle.bits)
-    at = index_binary("xor", before, chunk * (1 << swizzle.base))
+    at = ir.index_binary("xor", before, chunk * (1 << swizzle.base))
     names = {row: block.simplify(of_row), place: block.simplify(at)}
     return [block.simplify(substitute(block.simplify(one), names)) for one in found]
 
 
-def _slot(to: Region, block: BlockView) -> Layout:
+def _slot(to: ir.Region, block: BlockView) -> Layout:
     """How a tile lies within its slot of memory."""
     buffer = to.buffer
     layout = block.memory_layout(buffer) or shared_rows(buffer.static_shape, buffer.dtype.stored_bits, None)
@@ -149,20 +134,20 @@ def _slot(to: Region, block: BlockView) -> Layout:
     return slot
 
 
-def _place(to: Region, block: BlockView, tile: Sequence[Expr], offset: Expr, width: int) -> Region:
+def _place(to: ir.Region, block: BlockView, tile: Sequence[ir.Expr], offset: ir.Expr, width: int) -> ir.Region:
     """The place of a piece, behind the beginning of its slot; rows that lie as declared keep their dimensions."""
     if block.memory_layout(to.buffer) is None:
         return place_of(to, block, tile, width)
-    first = block.shared(to, [const(0)] * len(to.extents))
+    first = block.shared(to, [ir.const(0)] * len(to.extents))
     (start,) = first.starts
-    return Region(first.buffer, (block.simplify(start + offset),), (width,))
+    return ir.Region(first.buffer, (block.simplify(start + offset),), (width,))
 
 
-def _piece(copy: Copy, block: BlockView, tile: Sequence[Expr], place: Region) -> Evaluate:
+def _piece(copy: Copy, block: BlockView, tile: Sequence[ir.Expr], place: ir.Region) -> ir.Evaluate:
     """The copy of a piece that is whole in its tensor, or altogether out of bounds: zeros."""
     width = place.extents[-1]
     assert isinstance(width, int)
     source, guard = source_of(copy.source, block, tile, width)
-    whole = const(source.dtype.nbytes(width), UINT32)
-    valid = None if guard is None else Select(UINT32, guard, whole, const(0, UINT32))
+    whole = ir.const(source.dtype.nbytes(width), UINT32)
+    valid = None if guard is None else ir.Select(UINT32, guard, whole, ir.const(0, UINT32))
     return start(place, source, valid, copy.span)

@@ -9,10 +9,9 @@ from typing import ClassVar
 
 from tilewright.arith import Analyzer
 from tilewright.errors import MissingCapability
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import Buffer, Region
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu.printer import GpuPrinter
@@ -43,10 +42,10 @@ class MetalPrinter(GpuPrinter):
 
     def __init__(self, names: Names) -> None:
         super().__init__(names)
-        self.small: set[Buffer] = set()
+        self.small: set[ir.Buffer] = set()
         """Tensors that are handed over in constant memory."""
 
-    def memory(self, buffer: Buffer, constant: bool = False) -> str:
+    def memory(self, buffer: ir.Buffer, constant: bool = False) -> str:
         text = super().memory(buffer, constant)
         return text.replace("device ", "constant ", 1) if root(buffer) in self.small else text
 
@@ -60,7 +59,7 @@ class MetalPrinter(GpuPrinter):
     def number_of_code(self, kind: str, code: Text) -> Text:
         return Text(f"{kind}({code})")
 
-    def _atomic(self, call: nodes.Call) -> Text:
+    def _atomic(self, call: ir.Call) -> Text:
         *_, order = call.arguments
         if order != "relaxed":
             raise MissingCapability(
@@ -69,10 +68,10 @@ class MetalPrinter(GpuPrinter):
             )  # fmt: skip
         return super()._atomic(call)
 
-    def _stored(self, call: nodes.Call) -> Text:
+    def _stored(self, call: ir.Call) -> Text:
         """A matrix to memory, by its first element and the distance between its rows."""
         first, second, part = call.arguments
-        assert isinstance(first, Region) and isinstance(second, Region) and isinstance(part, Region)
+        assert isinstance(first, ir.Region) and isinstance(second, ir.Region) and isinstance(part, ir.Region)
         apart = Analyzer().simplify(second.starts[0] - first.starts[0])
         return self.call(
             f"tw::{call.function}", self._pointer(first), self.expression(apart), Text(self.names.of(part.buffer))
@@ -80,12 +79,12 @@ class MetalPrinter(GpuPrinter):
 
     calls: ClassVar[Mapping[str, str]] = {**GpuPrinter.calls, "simdgroup_store": "_stored"}
 
-    def _printed(self, call: nodes.Call) -> Text:
+    def _printed(self, call: ir.Call) -> Text:
         """A line of the system's log; a long has 64 bits there, and the log ends lines itself."""
         text = super()._printed(call).text.removeprefix("tw::print")
         return Text("metal::os_log_default.log" + re.sub(r"%ll(?=[ud])", "%l", text).replace('\\n"', '"', 1))
 
-    def statement_Assert(self, check: nodes.Assert) -> None:
+    def statement_Assert(self, check: ir.Assert) -> None:
         """What does not hold is said in the system's log: a kernel cannot stop."""
         place = f"{Path(check.span.file).name}:{check.span.line}: " if check.span else ""
         said = in_c(f"{place}{check.message or 'device assertion failed'}".replace("%", "%%"))
