@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT64
+from tilewright.ir.effects import accesses
 from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
@@ -142,16 +143,9 @@ def mechanisms_of(channel: ir.Channel, role: ir.Role, tiles: Container[ir.Buffer
         if isinstance(node, Copy) and node.destination.buffer in buffers:
             by_threads = CP_ASYNC if node.token is not None else SYNC
             mechanisms.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
-        elif _writes(node, buffers):
+        elif any(shown_tile(one) in buffers for one in accesses(node)[1]):
             mechanisms.add(CP_ASYNC if node in flying else SYNC)
     return mechanisms
-
-
-def _writes(statement: ir.Statement, buffers: Container[ir.Buffer]) -> bool:
-    """Whether a statement itself, not one below it, writes one of `buffers`."""
-    if isinstance(statement, ir.TileOperator):
-        return any(shown_tile(region.buffer) in buffers for region in statement.effects().writes)
-    return isinstance(statement, ir.Store) and shown_tile(statement.buffer) in buffers
 
 
 def _copies_into(channel: ir.Channel, role: ir.Role) -> list[Copy]:

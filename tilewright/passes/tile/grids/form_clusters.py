@@ -37,6 +37,7 @@ from typing import Any
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import LEAVING
+from tilewright.ir.effects import touched
 from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
@@ -268,14 +269,4 @@ class _Join(Rewriter):
 
 def writes_global(statement: ir.Statement) -> bool:
     """Whether a statement changes memory that other blocks see."""
-    for node in walk(statement):
-        if isinstance(node, ir.Store) and node.buffer.scope == "global":
-            return True
-        regions: tuple[ir.Region, ...] = node.effects().writes if isinstance(node, ir.TileOperator) else ()
-        if any(region.buffer.scope == "global" for region in regions):
-            return True
-        if isinstance(node, ir.Evaluate) and any(
-            isinstance(one, ir.Buffer) and one.scope == "global" for one in walk(node)
-        ):
-            return True
-    return False
+    return any(one.scope == "global" for one in touched(statement).writes)
