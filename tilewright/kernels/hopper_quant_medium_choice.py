@@ -96,7 +96,7 @@ class MediumWays(Ways):
         count, chunks = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, COLUMNS * of["records"])
         sums = rows * tokens
         share, handed = handed_over(count % groups, chunks, groups, sums)
-        part = np.where(count % groups > 0, share / chunks, 0.0)
+        part = share / chunks
         turns = count // groups + part * np.where(handed > 0, APART_IN_K, 1.0)
         # Whose share is no whole tile, and who goes on with whole ones, ends one more.
         ends = np.where(tokens >= BOXED, END_AHEAD, END) * sums / (128 * 256)

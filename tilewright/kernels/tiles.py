@@ -309,14 +309,14 @@ def _factors(table: TileTable) -> np.ndarray:
     return np.where(table.turned, table.rows / 4, 0)
 
 
-def _once(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed) -> np.ndarray:
+def _once(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: Speed) -> np.ndarray:
     """Where a block has one tile."""
     across, down = ceil_div(N, table.columns), ceil_div(M, table.rows)
     few = _padded(across, table.along_N) * _padded(down, table.along_M) <= speed.cores
     return (table.splits > 1) | few
 
 
-def begin_together(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed) -> np.ndarray:
+def begin_together(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: Speed) -> np.ndarray:
     """Where blocks that read the same columns begin side by side, so that memory is asked for them once: where each has
     one tile and all of K."""
     return np.where(table.stages > 0, ~table.stays, _once(table, M, N, speed)) & (table.splits == 1)

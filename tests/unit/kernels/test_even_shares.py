@@ -10,7 +10,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.even_shares import EvenShares, own_stretch
-from tilewright.kernels.roofline import least_share
+from tilewright.kernels.roofline import handed_over, least_share
 
 
 def shares_of(tiles: int, chunks: int, groups: int, group: int) -> EvenShares:
@@ -56,6 +56,7 @@ def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks
     whole, shared = divmod(tiles, groups)
     share = max(-(-shared * chunks // groups), least_share(chunks)) if shared else 0
     assert max(sum(count for _, _, count in own) for own in dealt.values()) == whole * chunks + share
+    assert share == handed_over(shared, chunks, groups, 1)[0], "the model of speed has other shares"
 
 
 def test_no_tile_is_shared_by_so_many_that_adding_their_sums_takes_longer_than_its_products() -> None:
