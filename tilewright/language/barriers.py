@@ -40,7 +40,6 @@ from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
-    Scalar,
     as_expr,
     check_scope,
     constant,
@@ -106,15 +105,11 @@ def alloc_barrier(arrive_count: object) -> BufferProxy:
     return _barriers(arrive_count, "T.alloc_barrier", "block")
 
 
-@word
-def alloc_cluster_barrier(arrive_count: object) -> BufferProxy:
-    """`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.
-
-    Parameters
-    ----------
-    arrive_count : as that of `alloc_barrier`.
-    """
-    return _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster")
+alloc_cluster_barrier = made_word(
+    lambda arrive_count: _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster"), "alloc_cluster_barrier",
+    "`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.",
+    {"arrive_count": "as that of `alloc_barrier`."},
+)  # fmt: skip
 
 
 def barrier_of(value: object, what: str) -> Region:
@@ -193,22 +188,13 @@ mbarrier_arrive_expect_tx = _expecting(
 )  # fmt: skip
 
 
-@word
-def cp_async_barrier_noinc(barrier: object) -> None:
-    """Each executing thread arrives once all its `cp.async` copies so far have landed.
-
-    Parameters
-    ----------
-    barrier : one of `alloc_barrier`.
-
-    Examples
-    --------
-    >>> ready = T.alloc_barrier(128)
-    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)
-    >>> T.cp_async_barrier_noinc(ready)
-    >>> T.barrier_wait(ready, 0)
-    """
-    call("cp_async_mbarrier_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc"))
+cp_async_barrier_noinc = made_word(
+    lambda barrier: call("cp_async_mbarrier_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc")),
+    "cp_async_barrier_noinc", "Each executing thread arrives once all its `cp.async` copies so far have landed.",
+    {"barrier": "one of `alloc_barrier`."}, "ready = T.alloc_barrier(128)",
+    "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)", "T.cp_async_barrier_noinc(ready)",
+    "T.barrier_wait(ready, 0)",
+)  # fmt: skip
 
 
 # Threads of a block -------------------------------------------------------------------------------
@@ -288,15 +274,11 @@ fence_proxy_async = made_word(
 # Clusters -----------------------------------------------------------------------------------------
 
 
-@word
-def block_rank_in_cluster() -> Scalar:
-    """Which block of its cluster this is, from 0.
-
-    Examples
-    --------
-    >>> C[tx // 64, tx % 64] = T.cast(T.block_rank_in_cluster(), "float32")
-    """
-    return named_by_author(Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster")
+block_rank_in_cluster = made_word(
+    lambda: named_by_author(Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster"),
+    "block_rank_in_cluster", "Which block of its cluster this is, from 0.", {},
+    'C[tx // 64, tx % 64] = T.cast(T.block_rank_in_cluster(), "float32")',
+)  # fmt: skip
 
 
 @called("sync_cluster")

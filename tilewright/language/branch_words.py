@@ -6,7 +6,7 @@ from tilewright.ir.nodes import If as Conditional
 from tilewright.ir.nodes import Seq
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, Frame, current, in_kernel
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import AuthorError
 from tilewright.language.proxies import condition
 from tilewright.language.source import statement_here
@@ -84,29 +84,14 @@ def If(condition: object) -> Branching:
     return Branching(condition)
 
 
-@word
-def Then() -> BranchFrame:
-    """``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.
-
-    Examples
-    --------
-    >>> with T.If(n > 3):
-    ...     with T.Then():
-    ...         A[0, 0] = 1.0
-    """
-    return BranchFrame("T.Then")
-
-
-@word
-def Else() -> BranchFrame:
-    """``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.
-
-    Examples
-    --------
-    >>> with T.If(n > 3):
-    ...     with T.Then():
-    ...         A[0, 0] = 1.0
-    ...     with T.Else():
-    ...         A[0, 0] = 2.0
-    """
-    return BranchFrame("T.Else")
+_BRANCHES = (
+    "with T.If(n > 3):", "    with T.Then():", "        A[0, 0] = 1.0", "    with T.Else():", "        A[0, 0] = 2.0",
+)  # fmt: skip
+Then = made_word(
+    lambda: BranchFrame("T.Then"), "Then",
+    "``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.", {}, *_BRANCHES[:3],
+)  # fmt: skip
+Else = made_word(
+    lambda: BranchFrame("T.Else"), "Else",
+    "``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.", {}, *_BRANCHES,
+)  # fmt: skip

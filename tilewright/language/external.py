@@ -12,7 +12,7 @@ from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
 from tilewright.ir.visitor import changed, find
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import called, word
+from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -168,21 +168,12 @@ def access_ptr(
     return RegionProxy(region, getattr(base, "frame", None))
 
 
-@word
-def address_of(obj: object) -> RegionProxy:
-    """The place of an element, such as ``T.address_of(A[i, j])``.
-
-    Parameters
-    ----------
-    obj : of a buffer that is no fragment.
-
-    Examples
-    --------
-    >>> T.import_source("__device__ void twice(float* x) { *x *= 2; }")
-    >>> T.call_extern("void", "twice", T.address_of(C[tx // 64, tx % 64]))
-    """
-    made: RegionProxy = access_ptr(obj, "rw")
-    return made
+address_of = made_word(
+    lambda obj: access_ptr(obj, "rw"), "address_of", "The place of an element, such as ``T.address_of(A[i, j])``.",
+    {"obj": "of a buffer that is no fragment."},
+    'T.import_source("__device__ void twice(float* x) { *x *= 2; }")',
+    'T.call_extern("void", "twice", T.address_of(C[tx // 64, tx % 64]))',
+)  # fmt: skip
 
 
 @word

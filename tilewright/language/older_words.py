@@ -217,21 +217,12 @@ fast_rcp = made_word(
 )
 
 
-@called("__ldg")
-@author_facing
-def ldg(load_or_buf: Scalar | BufferProxy, index: object = None) -> object:
-    """The value: what a kernel only reads goes through the read-only cache anyway.
-
-    Parameters
-    ----------
-    load_or_buf : an element of a tensor that the kernel only reads, or the tensor.
-    index : of the element, where a tensor is given.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.__ldg(A[i, 0])
-    """
-    return load_or_buf if index is None else load_or_buf[index]
+made_word(
+    lambda load_or_buf, index=None: load_or_buf if index is None else load_or_buf[index], "__ldg",
+    "The value: what a kernel only reads goes through the read-only cache anyway.",
+    {"load_or_buf": "an element of a tensor that the kernel only reads, or the tensor.",
+     "index": "of the element, where a tensor is given."}, "C[i, 0] = T.__ldg(A[i, 0])",
+)  # fmt: skip
 
 
 def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable[..., object]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tilewright.ir.dtypes import ALL, INT32, UINT32, UINT64
 from tilewright.ir.nodes import Call, Expr, binary, cast, const
 from tilewright.language.builder import Builder, Frame, in_kernel, named
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, check_scope, one_of
@@ -134,16 +134,10 @@ def _words(what: str) -> list[Expr]:
     return counter
 
 
-@word
-def rng_rand() -> Scalar:
-    """A random uint32.
-
-    Examples
-    --------
-    >>> T.rng_init(42)
-    >>> C[tx // 64, tx % 64] = T.cast(T.rng_rand() % 10, "float32")
-    """
-    return Scalar(_words("T.rng_rand")[0], in_kernel("T.rng_rand").frame)
+rng_rand = made_word(
+    lambda: Scalar(_words("T.rng_rand")[0], in_kernel("T.rng_rand").frame), "rng_rand", "A random uint32.", {},
+    "T.rng_init(42)", 'C[tx // 64, tx % 64] = T.cast(T.rng_rand() % 10, "float32")',
+)  # fmt: skip
 
 
 @word

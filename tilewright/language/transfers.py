@@ -9,7 +9,7 @@ from tilewright.ir.nodes import WARP, Commit, Region, Select, Wait, const
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import region_of, row
 from tilewright.language.builder import in_kernel, record
-from tilewright.language.interface import word
+from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, constant_that, constant_within
 from tilewright.language.source import statement_here
@@ -220,18 +220,12 @@ def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: obje
     call("cp_async_zfill", to, origin, valid)
 
 
-@word
-def ptx_commit_group() -> None:
-    """Close the executing threads' group of `ptx_cp_async` copies.
-
-    Examples
-    --------
-    >>> T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)
-    >>> T.ptx_commit_group()
-    >>> T.ptx_wait_group(0)
-    """
-    in_kernel("T.ptx_commit_group")
-    record(Commit(BY_HAND, span=statement_here()))
+ptx_commit_group = made_word(
+    lambda: in_kernel("T.ptx_commit_group").append(Commit(BY_HAND, span=statement_here())), "ptx_commit_group",
+    "Close the executing threads' group of `ptx_cp_async` copies.", {},
+    "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)", "T.ptx_commit_group()",
+    "T.ptx_wait_group(0)",
+)  # fmt: skip
 
 
 @word
