@@ -12,8 +12,8 @@ so that shifts and masks alone separate the registers, and the codes of a regist
 Codes that are looked up lie in the order of registers, the elements of each side by side, as byte look-ups leave them.
 
 Codes that become 16 bits are plain numbers, from which an offset is taken. Codes that become 8 bits are signed, so that
-registers need none: those of int8 are two's complement, those of 8-bit floats have the lower bits of negative ones
-inverted. `FragmentRecords.encode` makes them.
+registers need none: those of int8 are two's complement, those of 8-bit floats are a sign, the lowest bit, below what is
+left of a number, `-v - 1` of a negative one v. `FragmentRecords.encode` makes them.
 
 The order is a function of the codes' width, of the operand's type and of the fields alone: one packed weight serves
 every number of rows of activations and every kernel.
@@ -344,8 +344,9 @@ class FragmentRecords:
 
     def encode(self, numbers: np.ndarray) -> np.ndarray:
         """Codes (uint8) of whole numbers from ``-2**(bits - 1)`` for operands of 8 bits, from 0 for others."""
-        codes = np.asarray(numbers).astype(np.int64) & ((1 << self.bits) - 1)
-        return self._folded(codes).astype(np.uint8)
+        numbers = np.asarray(numbers).astype(np.int64)
+        codes = np.where(numbers < 0, -2 * numbers - 1, 2 * numbers) if self.has_low_signs else numbers
+        return (codes & (1 << self.bits) - 1).astype(np.uint8)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """What codes stand for, float64; eight bits of an 8-bit float are that float."""
@@ -355,15 +356,16 @@ class FragmentRecords:
             return codes.astype(np.float64)
         if self.bits == 8 and self.operand.is_float:
             return codes.astype(np.uint8).view(self.operand.numpy).astype(np.float64)
+        if self.has_low_signs:
+            rest = codes.astype(np.int64) >> 1
+            return np.where(codes & 1, -rest - 1, rest).astype(np.float64)
         half = 1 << self.bits - 1
-        return ((self._folded(codes.astype(np.int64)) ^ half) - half).astype(np.float64)
+        return ((codes.astype(np.int64) ^ half) - half).astype(np.float64)
 
-    def _folded(self, codes: np.ndarray) -> np.ndarray:
-        """Two's complement to codes, and back."""
-        if not self.operand.is_float or self.operand.bits == 16 or self.bits == 8:
-            return codes
-        half = 1 << self.bits - 1
-        return np.where(codes >= half, codes ^ (half - 1), codes)
+    @property
+    def has_low_signs(self) -> bool:
+        """Whether codes are whole numbers that become 8-bit floats: the lowest bit is the sign."""
+        return self.operand.is_float and self.operand.bits == 8 and self.bits < 8 and self.numbers is None
 
     @property
     def raw_bias(self) -> int:
@@ -377,11 +379,11 @@ class FragmentRecords:
 
     def raw_unit(self, h: int) -> float:
         """What `raw` codes are multiples of, in rows ``g + 8 h``: a masked field of a half is a subnormal number, and
-        one of int8 lies in the highest bits. The least numbers of e4m3 count up like integers."""
+        one of int8 lies in the highest bits. The least numbers of e4m3 count up like integers, twice a code's."""
         if self.operand.bits == 8:
             if self.small_float is not None:
                 return 1.0 / self.float_unit
-            return 1.0 if self.bits == 8 else 2.0**-9 if self.operand.is_float else 2.0 ** (8 - self.bits)
+            return 1.0 if self.bits == 8 else 2.0**-8 if self.operand.is_float else 2.0 ** (8 - self.bits)
         if self.is_signs:  # a bit is half of the difference between them
             return 0.5 * (2.0 ** (-24 if self.is_shifted(h) else -24 + h) if self.operand == ALL["float16"] else 1.0)
         if self.operand != ALL["float16"]:

@@ -277,9 +277,10 @@ class Unpack(TileOperator):
             return cast(code, FLOAT32)
         if form.bits == 8:
             return cast(Reinterpret(form.operand, unsigned), FLOAT32)
+        if form.has_low_signs:
+            sign = binary("sub", const(0), binary("and", code, const(1)))
+            return cast(binary("xor", binary("shr", code, const(1)), sign), FLOAT32)
         half = 1 << form.bits - 1
-        if form.operand.is_float:
-            code = Select(INT32, binary("ge", code, const(half)), binary("xor", code, const(half - 1)), code)
         return cast(binary("sub", binary("xor", code, const(half)), const(half)), FLOAT32)
 
     def _small_float(self, code: Expr, parts: tuple[int, int]) -> Expr:

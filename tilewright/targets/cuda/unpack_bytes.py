@@ -4,8 +4,9 @@ Two's complement in the highest bits of a byte is the code times a power of two,
 mask for four codes. With zeros or second-level scales a register is ``codes * scale + bias`` in 32-bit arithmetic, all
 four bytes at once: what belongs to a byte lies between 0 and 255 once 128 is added to it, so that nothing carries over.
 
-An 8-bit float whose exponent is least counts up like an integer, up to twice the numbers that its mantissa holds.  So a
-small whole number is its own bit pattern, times the least subnormal, and a negative one needs the sign beside it.
+An 8-bit float whose exponent is least counts up like an integer, up to twice the numbers that its mantissa holds, and
+from there to twice as many in steps of two.  So twice a small whole number is its own bit pattern, times the least
+subnormal, and a negative one needs the sign beside it.
 """
 
 from __future__ import annotations
@@ -75,11 +76,10 @@ def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine
     low = _mask(form.bits)
     if form.operand.is_integer:
         return binary("and", shifted(word, 8 - form.bits * (field + 1)), const(low << 8 - form.bits, UINT32))
-    # A negative number v is held as -v - 1 beside its sign, and its pattern is -v beside the highest bit.
-    half = 1 << form.bits - 1
-    codes = binary("and", shifted(word, -form.bits * field), const(low, UINT32))
-    signs = binary("and", shifted(word, 1 - form.bits * (field + 1)), const(ONES, UINT32))
-    return binary("add", binary("mul", signs, const(0x81 - half, UINT32)), codes)
+    # Twice a number and its sign: of a negative number v, held as -v - 1, the pattern is -2 v beside the highest bit.
+    codes = shifted(word, -form.bits * field)
+    signs = binary("mul", binary("and", codes, const(ONES, UINT32)), const(0x81, UINT32))
+    return binary("add", signs, binary("and", codes, const(low, UINT32)))
 
 
 def _small_float(word: Expr, field: int, mantissa: int) -> Expr:
