@@ -157,13 +157,12 @@ class ByteWays(Ways):
     def work(self, M: int) -> Work:
         """See `Ways`."""
         of, form = self.columns, self.form
-        across = form.shape(self.N, self.K)[1]
+        chunks = ceil_div(self.K, COLUMNS * of["records"])
         tokens, cluster, sharing, stay = of["tokens"], of["cluster"], of["sharing"], of["blocks"] > 0
         rows, tiles, down = 64 * of["warpgroups"] * of["tiles"], self._tiles(M), ceil_div(M, tokens)
         resident = np.where(stay, of["blocks"], self.speed.resident(cluster * sharing)) // sharing
         sums = rows * tokens
         waves = ceil_div(tiles * cluster, resident)
-        chunks = across // of["records"]
         share, handed = handed_over(tiles % resident, chunks, resident, sums)
         uneven = np.where(tiles % resident > 0, UNEVEN[form.operand.is_integer], 1.0)
         even = (tiles // resident + share / chunks) * uneven
@@ -178,8 +177,8 @@ class ByteWays(Ways):
         large = (of["tiles"] == 2) & (of["records"] == 4) & (of["weight_stages"] == 2)
         return Work(
             size=1, blocks=tiles * cluster * sharing, resident=resident * sharing, turns=np.where(stay, even, waves),
-            steps=ceil_div(across, cluster), products=sums * COLUMNS,
-            memory=4 * self.N * across * form.words / form.rows + M * self.K + 2 * M * self.N,
+            steps=ceil_div(chunks, cluster) * of["records"], products=sums * COLUMNS,
+            memory=4 * self.N * chunks * of["records"] * form.words / form.rows + M * self.K + 2 * M * self.N,
             shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
             loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
             lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART,

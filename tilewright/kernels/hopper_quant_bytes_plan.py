@@ -98,8 +98,8 @@ class BytePlan:
 
     @property
     def chunks(self) -> int:
-        """Copies of weights that cover K."""
-        return self.form.shape(self.N, self.K)[1] // self.records
+        """Copies of weights that cover K, and no more of the records behind it than the last of them has."""
+        return -(-self.K // (COLUMNS * self.records))
 
     @property
     def count(self) -> int:
