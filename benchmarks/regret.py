@@ -24,7 +24,7 @@ import numpy as np
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import roofline, tiles
 from tilewright.kernels.attention_tiles import Attention, AttentionTiles
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
+from tilewright.kernels.hopper_quant_bytes_choice import ByteWays, byte_quant_ways
 from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import HOPPER, ceil_div
@@ -34,7 +34,7 @@ from tilewright.matmul.tiers.scaled import tiles_of
 
 LOG = Path(__file__).parent / "results" / "2026-11-24-h200-candidates.jsonl"
 
-SIZES = ("tokens", "warpgroups", "tiles", "records", "cluster", "sharing", "blocks", "running", "part")
+SIZES = ("tokens", "warpgroups", "tiles", "records", "cluster", "sharing", "blocks", "running", "part", "overlaps")
 """What tells ways to divide a low-bit product apart."""
 
 DIVIDED = 28
@@ -89,7 +89,11 @@ def ways_of(kind: str, N: int, K: int) -> Ways:
     form = FragmentRecords(bits, ALL[operand], ALL["float16"])
     if activations == "float16":
         return medium_quant_ways(N, K, form, few=16)
-    return byte_quant_ways(N, K, form, True, activations == "int8")
+    of = byte_quant_ways(N, K, form, True, activations == "int8").of
+    # Until 28 November 2026 no product began before the sums of the one before it were scaled, and pairs took their rows in two.
+    before = [{**one, "overlaps": False} for one in of]
+    halves = [{**one, "part": one["tokens"] // 2} for one in before if one["sharing"] == 2]
+    return ByteWays([*of, *before, *halves], N, K, form, True, HOPPER)
 
 
 def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float]]:

@@ -77,6 +77,7 @@ def byte_quant_matmul(
     blocks: int = 0,
     band: int = 4,
     running: bool = False,
+    overlaps: bool = False,
 ) -> PrimFunc:
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of
     rows.
@@ -104,6 +105,8 @@ def byte_quant_matmul(
         around.
     blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
     running : whether int32 sums run on from group to group (`running_sums`).
+    overlaps : whether a product of a group begins before the sums of the one before it are scaled, which takes
+        registers for both.
     band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
 
     Returns
@@ -116,7 +119,7 @@ def byte_quant_matmul(
         N=N, K=K, form=form, activations=activations, out=out, zeros=zeros, offset=offset, of_rows=of_rows,
         by_channel=by_channel, epilogue=epilogue, tokens=tokens, part=part, warpgroups=warpgroups, tiles=tiles,
         records=records, weight_stages=weight_stages, stages=stages, cluster=cluster, sharing=sharing,
-        turns=turns, by_tokens=by_tokens, blocks=blocks, band=band, running=running,
+        turns=turns, by_tokens=by_tokens, blocks=blocks, band=band, running=running, overlaps=overlaps,
     )  # fmt: skip
     M = T.dynamic("M")
     down, across, words = form.shape(N, K)

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of, in_pieces
-from tilewright.kernels.hopper_quant_bytes_plan import PIECE, decodes_ahead
+from tilewright.kernels.hopper_quant_bytes_plan import CONVERTED, PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Ways, groups_of
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 
-DECODED = {True: 0.9, False: 2.0}
+DECODED = {True: 0.9, False: 1.6}
 """Operations that make an operand of a code, by whether operands are integers; codes of 8 bits need half of them."""
 
-SCALED = {"running": 1.5, "int8": 2.8, "float": 1.3}
+SCALED = {"running": 1.5, "int8": 2.8, "float": 0.6}
 """Operations that a sum of a group takes on its way into the total."""
+
+EACH, OVERLAPPED, STAYS = {True: 0, False: 30}, {True: 35, False: 0}, {True: 0, False: 40}
+"""Cycles of 128 columns by whether operands are integers: of each of their products, whose end is waited for; those of
+a product that the next one hides; and those of blocks that stay, which reckon where their slots are (15 products, 290
+times, H100, 28 November 2026; with them the model loses 0.013 on 108 products of e4m3, without them 0.019)."""
 
 APART = 0.66
 """The share of the shorter, products or what lanes do, that the longer one does not hide."""
@@ -44,7 +50,7 @@ END, NEXT, NEXT_RUN = 8500, 4500, 6000
 has brought its first operands before, and where its sums run on besides (34 products, 176 times, H200, 24 November
 2026; 23 products, 350 times, 27 November 2026)."""
 
-UNEVEN = {True: 1.0, False: 1.018}
+UNEVEN = {True: 1.0, False: 1.02}
 """How much longer the steps of a launch take whose blocks do not take whole tiles each, by whether operands
 are integers: they ask for the same activations at different times (128 blocks beside 132: 12 products, 27 November
 2026)."""
@@ -59,9 +65,14 @@ BAND = 4
 BOXES = 4 * 2 * 64 * 64
 """Bytes of boxes that sums leave through: two of each of two warpgroups, 64 rows of W by 64 of A."""
 
-FEW, SHARED = 128, (160, 192, 224, 256)
+FEW, SHARED = 128, (144, 160, 176, 192, 224, 256)
 """Rows of A of a tile: the most of blocks that are alone, or divide K, which may have as many as a product takes; those
 of two that send one another the activations."""
+
+WHOLE, BOTH = 192, 200
+"""The most of those rows that one product takes, so that a thread holds its sums beside all totals; registers of
+totals, codes and the sums of two products, and those that turn sums of int32 into floats, with which the second product
+may run while the first one's sums are scaled."""
 
 SHARE = 8
 """Each of two blocks brings a multiple of so many rows of A of what both multiply at once."""
@@ -83,7 +94,7 @@ def byte_quant_ways(
     running : whether sums may run on from group to group.
     """
     down, across, _ = form.shape(N, K)
-    divisions = _divisions(form, promoted, running, down * form.rows, across, speed.cores)
+    divisions = _divisions(form, promoted, running, down * form.rows, K, speed.cores)
     sizes = [fitted(form, one, across) for one in divisions]
     suited = [one for one in sizes if one["part"] % (SHARE * one["sharing"]) == 0]
     suited = [one for one in suited if (one["records"] % 2 == 0 if one["blocks"] else _leaves(form, one))]
@@ -91,20 +102,24 @@ def byte_quant_ways(
 
 
 def _divisions(
-    form: FragmentRecords, promoted: bool, running: bool, rows: int, across: int, cores: int
+    form: FragmentRecords, promoted: bool, running: bool, rows: int, K: int, cores: int
 ) -> Iterator[dict[str, int]]:  # fmt: skip
     """All ways to divide a product, with the most slots and records that might fit."""
+    across, copied = form.shape(rows, K)[1], ceil_div(K, COLUMNS)
+    # Longer copies are faster, where they do not reach further behind K's end.
+    copies = (4, 2) if copied % 4 in (1, 2) else (4,)
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
     in_turns = promoted and form.operand.is_integer
-    # Zeros of groups take registers, which sums of fewer rows leave.
-    halves = 1 if not promoted else 2 if form.zero is None else 4
-    usual = {"sharing": 1, "blocks": 0, "band": 1, "running": False}
+    plain = promoted and form.zero is None  # zeros of groups take registers
+    usual = {"sharing": 1, "blocks": 0, "band": 1, "running": False, "overlaps": False}
     for tokens in heights_of(form.operand, FEW):
-        for warpgroups, tiles in ((1, 1), (2, 1), (2, 2)):
+        for (warpgroups, tiles), records in product(((1, 1), (2, 1), (2, 2)), copies if tokens < 80 else (2,)):
+            held = tokens * tiles // 2 + tokens + COLUMNS // form.sets // 4
+            overlaps = plain and held + CONVERTED * form.operand.is_integer <= BOTH
             sizes = {
                 **usual, "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": 1,
-                "records": 4 if tokens < 80 else 2,
-                "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80,
+                "records": records, "overlaps": overlaps,
+                "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80 and not overlaps,
             }  # fmt: skip
             for cluster in (1, 2, 4) if tiles == 1 else (1,):
                 yield {**sizes, "cluster": cluster}
@@ -114,11 +129,12 @@ def _divisions(
                     yield {**sizes, "blocks": groups, "band": BAND}
     usual |= {"warpgroups": 2, "tiles": 1, "records": 2, "cluster": 1}
     for tokens in SHARED:
-        usual |= {"tokens": tokens, "part": tokens // halves, "sharing": 2}
+        parts = 1 if not promoted or (plain and tokens <= WHOLE) else 2 if plain else 4
+        usual |= {"tokens": tokens, "part": tokens // parts, "sharing": 2}
         yield {**usual, "turns": in_turns}
         if promoted and across % 2 == 0:
             for groups in groups_of(ceil_div(rows, 256), cores // 2):
-                yield {**usual, "turns": True, "blocks": 2 * groups, "band": BAND}
+                yield {**usual, "turns": parts > 1, "blocks": 2 * groups, "band": BAND}
     for tokens, turns in RUNNING.items() if running and across % 2 == 0 else ():
         usual |= {"tokens": tokens, "part": tokens, "sharing": 1, "turns": turns}
         for groups in groups_of(ceil_div(rows, 128), cores):
@@ -175,6 +191,9 @@ class ByteWays(Ways):
         decoded = DECODED[form.operand.is_integer] * (0.5 if form.bits == 8 else 1.0)
         record = 4 * form.words / form.rows * rows
         large = (of["tiles"] == 2) & (of["records"] == 4) & (of["weight_stages"] == 2)
+        whole = form.operand.is_integer
+        groups = (of["tiles"] * tokens // of["part"] * form.sets) * self.promoted
+        fixed = STEP + (EACH[whole] - OVERLAPPED[whole] * of["overlaps"]) * groups + STAYS[whole] * stay
         return Work(
             size=1, blocks=tiles * cluster * sharing, resident=resident * sharing, turns=np.where(stay, even, waves),
             steps=ceil_div(chunks, cluster) * of["records"], products=sums * COLUMNS,
@@ -182,7 +201,7 @@ class ByteWays(Ways):
             shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
             loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
             lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART,
-            fixed=STEP + np.where(self.ahead, AHEAD, COPY) / of["records"] + LARGE * large,
+            fixed=fixed + np.where(self.ahead, AHEAD, COPY) / of["records"] + LARGE * large,
             ends=np.where(stay, np.where(of["running"] > 0, NEXT_RUN, NEXT), END) * sums / (128 * 256),
             handed=handed + met, begins=np.where(stay, BEGIN, 0.0),
         )  # fmt: skip

@@ -63,10 +63,12 @@ class BytePlan:
     blocks: int
     band: int
     running: bool
+    overlaps: bool
 
     def __post_init__(self) -> None:
         if self.blocks:
             assert self.cluster == 1 and self.records * self.tiles % 2 == 0 and not self.by_tokens
+        assert not self.overlaps or (self.promoted and not self.running and not self.of_sums)
         if self.running:
             assert can_run(self.form, self.offset, self.activations) and self.promoted and not self.of_sums
             assert self.halves == self.tiles == 1

@@ -71,12 +71,13 @@ class OfGroups:
     Attributes
     ----------
     codes : operands of a product and of the next.
-    sums, scale, zero, of_columns : a group's, what they are scaled by, its zeros, and the sums of A's columns.
+    sums, scale : a product's and, where it runs beside the one before, that one's; what they are scaled by.
+    zero, of_columns : a group's zeros, and the sums of A's columns.
     """
 
     codes: list[Tile]
-    sums: Tile
-    scale: Tile
+    sums: list[Tile]
+    scale: list[Tile]
     zero: Tile | None
     of_columns: Tile | None
 
@@ -85,7 +86,8 @@ class OfGroups:
 def operands_of_groups(plan: BytePlan, codes: list[Tile]) -> OfGroups:
     """Registers for the sums of groups and what they are scaled by."""
     slab, part = plan.slab, plan.part
-    sums, scale = T.alloc_fragment((slab, part), plan.sum_type), T.alloc_fragment((slab,), "float32")
+    sums = [T.alloc_fragment((slab, part), plan.sum_type) for _ in range(1 + plan.overlaps)]
+    scale = [T.alloc_fragment((slab,), "float32") for _ in range(1 + plan.overlaps)]
     zero = T.alloc_fragment((slab,), "float32") if plan.of_sums else None
     of_columns = T.alloc_fragment((part,), "float32") if plan.of_sums else None
     return OfGroups(codes, sums, scale, zero, of_columns)
@@ -103,8 +105,8 @@ def multiply_by_groups(
     plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value,
     steps: Value,
 ) -> None:  # fmt: skip
-    """A sum for each group, scaled on its way into the total, beside other warpgroups' products. The next codes, those
-    of the next of the block's `steps` copies too, are decoded while a product runs."""
+    """A sum for each group, scaled on its way into the total, beside the next product or other warpgroups'. The next
+    codes, those of the next of the block's `steps` copies too, are decoded while a product runs."""
     products = plan.products
     last = len(products) - 1
     for done in T.serial(count):
@@ -113,14 +115,18 @@ def multiply_by_groups(
             decode_first(plan, rings, own.codes, chunk)
         for step in list(range(last + 1)):
             start(plan, rings, own, of_a, chunk, step)
+            if plan.overlaps and step > 0:
+                T.wait_wgmma(1, own.sums[(step - 1) % 2])
+                settle(plan, rings, own, totals, chunk, step - 1)
             if step < last and products[step][-1] == plan.halves - 1:
                 decode_step(plan, rings, own.codes, chunk, step + 1)
             if step == last:
                 rings.of_w.release(chunk)
             if step == last and plan.decodes_ahead and chunk + 1 < steps:
                 decode_first(plan, rings, own.codes, chunk + 1)
-            T.wait_wgmma(0)
-            settle(plan, rings, own, totals, chunk, step)
+            if step == last or not plan.overlaps:
+                T.wait_wgmma(0)
+                settle(plan, rings, own, totals, chunk, step)
 
 
 @T.macro
@@ -141,11 +147,11 @@ def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Val
     codes, columns_of_a = own.codes[step // plan.halves % 2], rings.a[number % plan.stages, half, group, :, :]
     if plan.turns:
         T.take_turn(chunk == 0 if step == 0 else False)
-    T.wgmma_gemm(codes, columns_of_a, own.sums, transpose_B=True, clear_accum=True)
+    T.wgmma_gemm(codes, columns_of_a, own.sums[step % len(own.sums)], transpose_B=True, clear_accum=True)
     if plan.turns:
         T.pass_turn()
     source = rings.w[chunk % plan.weight_stages, tile * plan.parts : (tile + 1) * plan.parts, record, :]
-    T.unpack(source, plan.form, None, own.scale, own.zero, first=group * plan.columns)
+    T.unpack(source, plan.form, None, own.scale[step % len(own.scale)], own.zero, first=group * plan.columns)
     if plan.of_sums:
         row = of_a.row + half * plan.part
         T.copy(of_a.S[(of_a.group + number) * plan.sets + group, row], own.of_columns)
@@ -155,7 +161,8 @@ def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Val
 def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], chunk: Value, step: int) -> None:
     """A finished product's sum goes into the total."""
     record, tile, group, half = plan.products[step]
-    promote(plan, own.sums, own.scale, own.zero, own.of_columns, totals[tile][half])
+    at = step % len(own.sums)
+    promote(plan, own.sums[at], own.scale[at], own.zero, own.of_columns, totals[tile][half])
     if tile == plan.tiles - 1 and group == plan.sets - 1 and half == plan.halves - 1:
         rings.of_a.release(chunk * plan.records + record)
 

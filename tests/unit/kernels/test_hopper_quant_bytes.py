@@ -51,6 +51,10 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "40 rows, K over a cluster": (FragmentRecords(4, E4M3, HALF), (150, 1024, 70), {"tokens": 40, "part": 40, "records": 2, "activations": "float8_e4m3fn", "cluster": 2, "stages": 5}),
     "48 rows of blocks that stay, two tiles": (FragmentRecords(2, INT8, HALF), (600, 1024, 100), {"tokens": 48, "part": 48, "records": 2, "tiles": 2, "blocks": 3, "out": "float16"}),
     "88 rows of blocks that stay, which leave in pieces": (FragmentRecords(4, E4M3, HALF), (300, 1024, 100), {"tokens": 88, "part": 88, "records": 2, "blocks": 3, "activations": "float8_e4m3fn", "out": "float16"}),
+    "columns that end before the last records": (FragmentRecords(4, E4M3, HALF), (300, 1152, 40), {**SMALL, "activations": "float8_e4m3fn", "blocks": 3, "out": "float16"}),
+    "overlaps of products": (FragmentRecords(4, INT8, HALF), (150, 1152, 40), {**SMALL, "tiles": 2, "overlaps": True}),
+    "boxes of pairs whose products overlap, groups of 64": (FragmentRecords(4, E4M3, HALF, None, 64), (504, 1024, 100), {"tokens": 64, "part": 32, "records": 2, "activations": "float8_e4m3fn", "sharing": 2, "blocks": 4, "overlaps": True, "out": "float16"}),
+    "boxes of pairs that take their rows in one product": (FragmentRecords(2, INT8, HALF), (504, 1152, 150), {"tokens": 144, "part": 144, "records": 2, "sharing": 2, "blocks": 4, "out": "float16"}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
 
@@ -124,7 +128,7 @@ def test_interpreted_as_exact(name: str) -> None:
     problem.check(16 * 2.0**-24)
 
 
-@pytest.mark.parametrize("name", [*(name for name in CASES if name.startswith("boxes")), "columns and rows that end within tiles", "two parts of tokens", "one copy after the other with both sets of registers"])  # fmt: skip
+@pytest.mark.parametrize("name", [*(name for name in CASES if name.startswith("boxes")), "columns and rows that end within tiles", "two parts of tokens", "overlaps of products", "one copy after the other with both sets of registers"])  # fmt: skip
 def test_emulated_as_exact(name: str) -> None:
     kernel, problem = made(name)
     kernel.emulate(*problem.arguments)
