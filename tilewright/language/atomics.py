@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import ops
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Call, Commit, Evaluate, Expr, For, Region, Var, Wait, const, seq
 from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import made_word, word
@@ -38,18 +37,18 @@ def _order(name: object, what: str) -> str:
     return ORDERS[None if name is None else one_of(name, known, f"the memory order of {what}")]
 
 
-def _place(value: object, what: str) -> Region:
+def _place(value: object, what: str) -> ir.Region:
     """The one element that `value` names."""
     if not isinstance(value, (Element, Variable)):
         raise TileExpected(f"the destination of {what}", describe(value), "an element such as A[i, j]")
     check_scope(value.frame)
-    return Region(value.buffer, value.indices, (1,) * len(value.indices))
+    return ir.Region(value.buffer, value.indices, (1,) * len(value.indices))
 
 
-def _common_place(value: object, what: str, kind: str = "add") -> Region:
+def _common_place(value: object, what: str, kind: str = "add") -> ir.Region:
     """The same in memory that threads have in common: of fragments and locals each has some of its own."""
     place = _place(value, what)
-    for problem in ops.Atomic(place, const(0), kind).check():
+    for problem in ops.Atomic(place, ir.const(0), kind).check():
         raise OperatorMismatch(what, problem)
     return place
 
@@ -65,19 +64,19 @@ def _atomic(kind: str) -> Callable[..., Any]:
         order = _order(memory_order, what)
         if isinstance(dst, Element) and is_number(value):
             place = _common_place(dst, what, kind)
-            made = Call(place.dtype, f"atomic_{kind}", (place, as_expr(value, place.dtype), order))
+            made = ir.Call(place.dtype, f"atomic_{kind}", (place, as_expr(value, place.dtype), order))
             if return_prev:
                 return named_by_author(made, "previous", what)
-            builder.append(Evaluate(made, span=statement_here()))
+            builder.append(ir.Evaluate(made, span=statement_here()))
             return None
         if return_prev:
             raise NumberExpected(f"return_prev of {what}", "False on tiles", "True")
-        operand: Region | Expr = (
+        operand: ir.Region | ir.Expr = (
             region_of(value, f"the value of {what}")
             if isinstance(value, TensorProxy)
             else as_expr(value, what=f"the value of {what}")
         )
-        if isinstance(dst, Element) and isinstance(operand, Region):
+        if isinstance(dst, Element) and isinstance(operand, ir.Region):
             destination = borrow_extents(dst, operand)
         else:
             destination = region_of(dst, f"the destination of {what}")
@@ -99,9 +98,9 @@ def _atomic(kind: str) -> Callable[..., Any]:
     return made_word(call, f"atomic_{kind}", meaning, parameters, *example)
 
 
-def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) -> None:
+def _by_engine(destination: ir.Region, value: ir.Region | ir.Expr, kind: str, what: str) -> None:
     """The engine's own addition, and the wait until it has read the tile."""
-    if kind != "add" or not isinstance(value, Region) or value.buffer.scope != "shared":
+    if kind != "add" or not isinstance(value, ir.Region) or value.buffer.scope != "shared":
         raise NumberExpected(f"use_tma of {what}", "False: the copy engine adds shared tiles to tensors", "True")
     if destination.buffer.scope != "global" or value.dtype != destination.dtype:
         found = f"{value.dtype} to {destination.buffer.scope} {destination.dtype}"
@@ -110,8 +109,8 @@ def _by_engine(destination: Region, value: Region | Expr, kind: str, what: str) 
     operator = ops.Copy(value, destination, None, "tma", adds=True, token=TMA_STORES, span=span)
     record_operator(operator, what)
     builder = in_kernel(what)
-    builder.append(Commit(TMA_STORES, span=span))
-    builder.append(Wait(TMA_STORES, 0, True, span=span))
+    builder.append(ir.Commit(TMA_STORES, span=span))
+    builder.append(ir.Wait(TMA_STORES, 0, True, span=span))
 
 
 ATOMICS: dict[str, Callable[..., object]] = {
@@ -135,7 +134,7 @@ def atomic_load(src: object, memory_order: str = "seq_cst") -> Scalar:
     """
     in_kernel("T.atomic_load")
     place = _common_place(src, "T.atomic_load")
-    loaded = Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load")))
+    loaded = ir.Call(place.dtype, "atomic_load", (place, _order(memory_order, "T.atomic_load")))
     return named_by_author(loaded, "loaded", "T.atomic_load")
 
 
@@ -156,8 +155,10 @@ def atomic_store(dst: object, src: object, memory_order: str = "seq_cst") -> Non
     builder = in_kernel("T.atomic_store")
     place = _common_place(dst, "T.atomic_store")
     order = _order(memory_order, "T.atomic_store")
-    call = Call(place.dtype, "atomic_store", (place, as_expr(src, place.dtype, "the value of T.atomic_store"), order))
-    builder.append(Evaluate(call, span=statement_here()))
+    call = ir.Call(
+        place.dtype, "atomic_store", (place, as_expr(src, place.dtype, "the value of T.atomic_store"), order)
+    )
+    builder.append(ir.Evaluate(call, span=statement_here()))
 
 
 def _packed(count: int) -> Callable[..., Any]:
@@ -166,18 +167,18 @@ def _packed(count: int) -> Callable[..., Any]:
     def call(dst: object, value: object, return_prev: bool = False, memory_order: object = None) -> Any:
         builder = in_kernel(what)
         place = _common_place(dst, what)
-        order, lane, span = _order(memory_order, what), Var(INT32, "lane"), statement_here()
-        target = Region(place.buffer, _shifted(place.starts, lane), place.extents)
+        order, lane, span = _order(memory_order, what), ir.Var(INT32, "lane"), statement_here()
+        target = ir.Region(place.buffer, _shifted(place.starts, lane), place.extents)
         element = as_expr(_lane(value, count, lane, what), place.dtype, f"the value of {what}")
-        added = Call(place.dtype, "atomic_add", (target, element, order))
+        added = ir.Call(place.dtype, "atomic_add", (target, element, order))
         if not return_prev:
-            body = seq(Evaluate(added, span=span))
-            builder.append(For(lane, const(0), const(count), const(1), body, "vectorize", span=span))
+            body = ir.seq(ir.Evaluate(added, span=span))
+            builder.append(ir.For(lane, ir.const(0), ir.const(count), ir.const(1), body, "vectorize", span=span))
             return None
-        before = nodes.Buffer(builder.take_name("previous"), (count,), place.dtype, "local")
-        builder.append(nodes.Allocate(before, span=span))
-        body = seq(nodes.Store(before, (lane,), added, span=span))
-        builder.append(For(lane, const(0), const(count), const(1), body, span=span))
+        before = ir.Buffer(builder.take_name("previous"), (count,), place.dtype, "local")
+        builder.append(ir.Allocate(before, span=span))
+        body = ir.seq(ir.Store(before, (lane,), added, span=span))
+        builder.append(ir.For(lane, ir.const(0), ir.const(count), ir.const(1), body, span=span))
         return lanes_of(before, builder.frame)
 
     parameters = {
@@ -194,17 +195,17 @@ def _packed(count: int) -> Callable[..., Any]:
     return made_word(call, f"atomic_addx{count}", meaning, parameters, *example)
 
 
-def _lane(value: object, count: int, lane: Var, what: str) -> Value:
+def _lane(value: object, count: int, lane: ir.Var, what: str) -> Value:
     """The value of a lane, of a vector or of neighbours of the first."""
     if isinstance(value, Vector):
         if value.lanes != count:
             raise NumberExpected(f"the value of {what}", f"{count} values", str(value.lanes))
         return lane_at(value, lane)
     source = value.region if isinstance(value, RegionProxy) else _place(value, what)
-    return Scalar(nodes.Load(source.dtype, source.buffer, _shifted(source.starts, lane)))
+    return Scalar(ir.Load(source.dtype, source.buffer, _shifted(source.starts, lane)))
 
 
-def _shifted(indices: tuple[Expr, ...], by: Expr) -> tuple[Expr, ...]:
+def _shifted(indices: tuple[ir.Expr, ...], by: ir.Expr) -> tuple[ir.Expr, ...]:
     return (*indices[:-1], indices[-1] + by)
 
 

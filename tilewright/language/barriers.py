@@ -21,19 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
-from tilewright.ir.nodes import (
-    WARP,
-    Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    Region,
-    const,
-    index_binary,
-)
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import called, made_word, word
@@ -57,7 +46,7 @@ NAMED_BARRIERS = 16
 """Of a block, number 0 among them, which is that of `sync_threads`."""
 
 
-def call(function: str, *arguments: Expr | Region | str) -> None:
+def call(function: str, *arguments: ir.Expr | ir.Region | str) -> None:
     """Record a call for its effect."""
     builder = in_kernel(f"T.{function}")
     loop = builder.enclosing("T.Parallel", "T.vectorized")
@@ -65,7 +54,7 @@ def call(function: str, *arguments: Expr | Region | str) -> None:
         from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
 
         raise TileOperatorInParallel(f"T.{function}", loop.describe())
-    builder.append(Evaluate(Call(BOOL, function, arguments), span=statement_here()))
+    builder.append(ir.Evaluate(ir.Call(BOOL, function, arguments), span=statement_here()))
 
 
 # mbarriers ----------------------------------------------------------------------------------------
@@ -78,9 +67,9 @@ def _barriers(counts: object, what: str, scope: str) -> BufferProxy:
     if not arrivals or any(not 1 <= count <= MOST_ARRIVALS for count in arrivals):
         raise NumberExpected(f"the arrivals of {what}", f"1 to {MOST_ARRIVALS} for each barrier", str(arrivals))
     builder.kernel.divided = True
-    row = Buffer(builder.take_name("barrier"), (len(arrivals),), UINT64, "barrier")
-    builder.append(Allocate(row, span=statement_here()))
-    call("begin_barriers", nodes.whole(row), scope, *(const(count, UINT32) for count in arrivals))
+    row = ir.Buffer(builder.take_name("barrier"), (len(arrivals),), UINT64, "barrier")
+    builder.append(ir.Allocate(row, span=statement_here()))
+    call("begin_barriers", ir.whole(row), scope, *(ir.const(count, UINT32) for count in arrivals))
     return BufferProxy(row, builder.frame)
 
 
@@ -112,16 +101,16 @@ alloc_cluster_barrier = made_word(
 )  # fmt: skip
 
 
-def barrier_of(value: object, what: str) -> Region:
+def barrier_of(value: object, what: str) -> ir.Region:
     """The one barrier that `value` names."""
     expected = "a barrier, such as `ready` of `ready = T.alloc_barrier(128)`, or `ready[i]` where there are several"
     if isinstance(value, BufferProxy) and value.buffer.scope == "barrier":
         if value.buffer.size != 1:
             raise TileExpected(f"the barrier of {what}", f"the row {value.name!r} of {value.buffer.size}", expected)
-        return Region(value.buffer, (const(0),), (1,))
+        return ir.Region(value.buffer, (ir.const(0),), (1,))
     if isinstance(value, Element) and value.buffer.scope == "barrier":
         check_scope(value.frame)
-        return Region(value.buffer, value.indices, (1,))
+        return ir.Region(value.buffer, value.indices, (1,))
     raise TileExpected(f"the barrier of {what}", describe(value), expected)
 
 
@@ -141,8 +130,12 @@ def mbarrier_wait_parity(mbarrier: object, parity: object) -> None:
     >>> T.barrier_arrive(ready)
     >>> T.barrier_wait(ready, 0)
     """
-    bit = nodes.cast(as_expr(parity, what="the parity of T.mbarrier_wait_parity"), UINT32)
-    call("mbarrier_wait", barrier_of(mbarrier, "T.mbarrier_wait_parity"), index_binary("and", bit, const(1, UINT32)))
+    bit = ir.cast(as_expr(parity, what="the parity of T.mbarrier_wait_parity"), UINT32)
+    call(
+        "mbarrier_wait",
+        barrier_of(mbarrier, "T.mbarrier_wait_parity"),
+        ir.index_binary("and", bit, ir.const(1, UINT32)),
+    )
 
 
 @called("barrier_arrive", "ptx_arrive_barrier")
@@ -234,17 +227,17 @@ def named_barrier_arrive(barrier_id: object, thread_count: object) -> None:
     call("named_barrier_arrive", *_named(barrier_id, thread_count, "T.named_barrier_arrive"))
 
 
-def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[Expr, Expr]:
+def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[ir.Expr, ir.Expr]:
     number = constant_within(0 if barrier_id is None else barrier_id, f"barrier_id of {what}", 1, NAMED_BARRIERS - 1)
     threads = in_kernel(what).kernel.threads
     block = threads[0] * threads[1] * threads[2]
     count = constant_that(
-        lambda count: count % WARP == 0 and WARP <= count <= block,
+        lambda count: count % ir.WARP == 0 and ir.WARP <= count <= block,
         block if arrive_count is None else arrive_count,
         f"arrive_count of {what}",
-        f"a multiple of {WARP} up to the block's {block}",
+        f"a multiple of {ir.WARP} up to the block's {block}",
     )
-    return const(number), const(count)
+    return ir.const(number), ir.const(count)
 
 
 @word
@@ -275,7 +268,7 @@ fence_proxy_async = made_word(
 
 
 block_rank_in_cluster = made_word(
-    lambda: named_by_author(Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster"),
+    lambda: named_by_author(ir.Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster"),
     "block_rank_in_cluster", "Which block of its cluster this is, from 0.", {},
     'C[tx // 64, tx % 64] = T.cast(T.block_rank_in_cluster(), "float32")',
 )  # fmt: skip

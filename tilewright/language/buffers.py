@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, DType
-from tilewright.ir.nodes import Buffer, Expr, Extent, For, Region, Store, Var
 from tilewright.ir.sizes import size_text
 from tilewright.language.builder import Frame, active, in_kernel
 from tilewright.language.dtypes import NumberType
@@ -103,7 +102,7 @@ for _names, _sign in (
         setattr(TensorProxy, f"__{_name}__", _refusing(_sign))
 
 
-def _run(start: Extent, size: Extent, what: str) -> Vector:
+def _run(start: ir.Extent, size: ir.Extent, what: str) -> Vector:
     """Neighbouring indices from `start` on."""
     if not isinstance(size, int):
         raise NumberExpected(what, "one of known size", size_text(size))
@@ -137,11 +136,11 @@ class BufferProxy(TensorProxy):
 
     __slots__ = ("_buffer", "frame")
 
-    def __init__(self, buffer: Buffer, frame: Frame | None = None) -> None:
+    def __init__(self, buffer: ir.Buffer, frame: Frame | None = None) -> None:
         self._buffer, self.frame = buffer, frame
 
     @property
-    def buffer(self) -> Buffer:
+    def buffer(self) -> ir.Buffer:
         """The buffer, for use where the author stands now.
 
         Raises
@@ -230,13 +229,13 @@ class BufferProxy(TensorProxy):
             known = (known_value(part) for part in parts)
             from_end = tuple(max(0, -part) if isinstance(part, int) else 0 for part in known)
             return Element(buffer, indices, _deepest(self.frame, parts), from_end)
-        starts: list[Expr] = []
-        extents: list[Extent] = []
+        starts: list[ir.Expr] = []
+        extents: list[ir.Extent] = []
         for dimension, part in enumerate(parts):
             start, size = self._slice(part, dimension) if isinstance(part, slice) else (self._index(part, dimension), 1)
             starts.append(start)
             extents.append(size)
-        return RegionProxy(Region(buffer, tuple(starts), tuple(extents)), _deepest(self.frame, parts))
+        return RegionProxy(ir.Region(buffer, tuple(starts), tuple(extents)), _deepest(self.frame, parts))
 
     def __setitem__(self, key: object, value: object) -> None:
         builder = in_kernel(f"a store to {self.description}")
@@ -253,7 +252,7 @@ class BufferProxy(TensorProxy):
         indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
         if not is_number(value):
             raise ScalarExpected(f"an element of {self.description}", describe(value))
-        builder.append(Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
+        builder.append(ir.Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
 
     def _ramps(self, parts: tuple[object, ...]) -> tuple[object, ...]:
         """The indices with vectors in place of slices: of one element but for one of them."""
@@ -276,12 +275,12 @@ class BufferProxy(TensorProxy):
     def _set_lanes(self, parts: tuple[object, ...], value: object, lanes: int) -> None:
         """Store a vector: a loop over its lanes, all of which may go at once."""
         builder = in_kernel(f"a store to {self.description}")
-        var, span = Var(INT32, "lane"), statement_here()
+        var, span = ir.Var(INT32, "lane"), statement_here()
         frame = builder.push("T.vectorized", span)
         lane = Scalar(var, frame)
         self[tuple(lane_of(part, lane) for part in parts)] = lane_of(value, lane)
         body = builder.pop(frame)
-        builder.append(For(var, nodes.const(0), nodes.const(lanes), nodes.const(1), body, "vectorize", span=span))
+        builder.append(ir.For(var, ir.const(0), ir.const(lanes), ir.const(1), body, "vectorize", span=span))
 
     def _parts(self, key: object) -> tuple[object, ...]:
         """One index or slice a dimension."""
@@ -294,7 +293,7 @@ class BufferProxy(TensorProxy):
             raise WrongRank(self.description, self._buffer.rank, len(parts))
         return parts
 
-    def _index(self, value: object, dimension: int) -> Expr:
+    def _index(self, value: object, dimension: int) -> ir.Expr:
         """An index as an expression; what is always negative counts from the end."""
         value = known_value(value)
         if isinstance(value, Scalar) and value.expr.dtype.is_integer:
@@ -302,8 +301,8 @@ class BufferProxy(TensorProxy):
             builder = active()
             if builder is not None and is_negative(found, builder.ranges):
                 size = self._buffer.shape[dimension]
-                found = found + nodes.cast(nodes.expr(size), found.dtype)
-            return nodes.cast(found, INT32) if found.dtype.bits < 32 else found
+                found = found + ir.cast(ir.expr(size), found.dtype)
+            return ir.cast(found, INT32) if found.dtype.bits < 32 else found
         if isinstance(value, int) and not isinstance(value, bool):
             return self._known_index(value, dimension)
         if isinstance(value, float) or (isinstance(value, Scalar) and value.expr.dtype.is_float):
@@ -315,15 +314,15 @@ class BufferProxy(TensorProxy):
         )
         raise NumberExpected(f"an index of {self.description}", f"an integer{dims}", describe(value))
 
-    def _known_index(self, value: int, dimension: int) -> Expr:
+    def _known_index(self, value: int, dimension: int) -> ir.Expr:
         size = self._buffer.shape[dimension]
         if isinstance(size, int):
             if not -size <= value < size:
                 raise IndexOutOfRange(value, dimension, self.description, size)
-            return nodes.const(value % size)
-        return nodes.const(value) if value >= 0 else size + value
+            return ir.const(value % size)
+        return ir.const(value) if value >= 0 else size + value
 
-    def _slice(self, part: slice, dimension: int) -> tuple[Expr, Extent]:
+    def _slice(self, part: slice, dimension: int) -> tuple[ir.Expr, ir.Extent]:
         """Start and extent of a slice."""
         if isinstance(step := known_value(part.step), Scalar) or step not in (None, 1):
             raise SliceStep()
@@ -338,9 +337,9 @@ class BufferProxy(TensorProxy):
                 given = ((known_value(part.start), start), (known_value(part.stop), stop))
                 said = ("" if one is None else str(one) if isinstance(one, int) else size_text(at) for one, at in given)
                 raise IndexOutOfRange(":".join(said), dimension, self.description, size)
-        return nodes.expr(start), extent
+        return ir.expr(start), extent
 
-    def _bound(self, value: object, default: Extent, dimension: int) -> Extent:
+    def _bound(self, value: object, default: ir.Extent, dimension: int) -> ir.Extent:
         value = known_value(value)
         if value is None:
             return default
@@ -357,11 +356,11 @@ class RegionProxy(TensorProxy):
 
     __slots__ = ("_region", "frame")
 
-    def __init__(self, region: Region, frame: Frame | None) -> None:
+    def __init__(self, region: ir.Region, frame: Frame | None) -> None:
         self._region, self.frame = region, frame
 
     @property
-    def region(self) -> Region:
+    def region(self) -> ir.Region:
         check_scope(self.frame)
         return self._region
 
@@ -396,7 +395,7 @@ def _deepest(frame: Frame | None, parts: tuple[object, ...]) -> Frame | None:
     return frame
 
 
-def region_of(value: object, what: str, expected: str = "a tensor, a tile, a slice or an element of one") -> Region:
+def region_of(value: object, what: str, expected: str = "a tensor, a tile, a slice or an element of one") -> ir.Region:
     """A whole buffer or a slice as a region; a single element as the region of that element.
 
     Raises
@@ -404,21 +403,21 @@ def region_of(value: object, what: str, expected: str = "a tensor, a tile, a sli
     TileExpected : it is none of these.
     """
     if isinstance(value, BufferProxy):
-        return nodes.whole(value.buffer)
+        return ir.whole(value.buffer)
     if isinstance(value, RegionProxy):
         return value.region
     if isinstance(value, (Element, Variable)):
         check_scope(value.frame)
-        return Region(value.buffer, value.indices, tuple(1 for _ in value.indices))
+        return ir.Region(value.buffer, value.indices, tuple(1 for _ in value.indices))
     raise TileExpected(what, describe(value), expected)
 
 
-def row(region: Region, count: int) -> Region:
+def row(region: ir.Region, count: int) -> ir.Region:
     """So many elements along the last dimension, from the first of a region on."""
-    return Region(region.buffer, region.starts, (*(1 for _ in region.starts[:-1]), count))
+    return ir.Region(region.buffer, region.starts, (*(1 for _ in region.starts[:-1]), count))
 
 
-def borrow_extents(head: Element, other: Region) -> Region:
+def borrow_extents(head: Element, other: ir.Region) -> ir.Region:
     """The region that starts at `head` and is as large as `other`: extents right-aligned, the missing ones 1."""
     check_scope(head.frame)
     rank = head.buffer.rank
@@ -428,4 +427,4 @@ def borrow_extents(head: Element, other: Region) -> Region:
     for dimension, (left, extent) in enumerate(zip(head.from_end, (*[1] * (rank - len(extents)), *extents))):
         if left and isinstance(extent, int) and extent > left:
             raise PassesTheEnd(-left, extent, dimension, head.buffer.name)
-    return Region(head.buffer, head.indices, (*[1] * (rank - len(extents)), *extents))
+    return ir.Region(head.buffer, head.indices, (*[1] * (rank - len(extents)), *extents))

@@ -11,9 +11,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64, DType
-from tilewright.ir.nodes import Call, Expr, Var, binary, const
 from tilewright.language.builder import named
 from tilewright.language.interface import made_word
 from tilewright.language.mistakes import NumberExpected
@@ -22,76 +21,76 @@ from tilewright.language.proxies import Scalar, Value, as_expr, frame_of
 
 MODES = ("rn", "rz", "ru", "rd")
 
-Sides = tuple[Expr, Expr]
+Sides = tuple[ir.Expr, ir.Expr]
 """A result to nearest in float64, and a number of the sign of what it lacks."""
 
 
-def _named(value: Expr) -> Expr:
-    if isinstance(value, (Var, nodes.Const)):
+def _named(value: ir.Expr) -> ir.Expr:
+    if isinstance(value, (ir.Var, ir.Const)):
         return value
     return named(value, "part", "a rounded operation")
 
 
-def _call(name: str, *operands: Expr) -> Expr:
-    return Call(operands[0].dtype, name, operands)
+def _call(name: str, *operands: ir.Expr) -> ir.Expr:
+    return ir.Call(operands[0].dtype, name, operands)
 
 
-def _minus(value: Expr) -> Expr:
-    return binary("mul", value, const(-1.0, value.dtype))
+def _minus(value: ir.Expr) -> ir.Expr:
+    return ir.binary("mul", value, ir.const(-1.0, value.dtype))
 
 
-def _sum(a: Expr, b: Expr) -> Sides:
-    total = _named(binary("add", a, b))
-    of_b = _named(binary("sub", total, a))
-    of_a = binary("sub", total, of_b)
-    return total, _named(binary("add", binary("sub", a, of_a), binary("sub", b, of_b)))
+def _sum(a: ir.Expr, b: ir.Expr) -> Sides:
+    total = _named(ir.binary("add", a, b))
+    of_b = _named(ir.binary("sub", total, a))
+    of_a = ir.binary("sub", total, of_b)
+    return total, _named(ir.binary("add", ir.binary("sub", a, of_a), ir.binary("sub", b, of_b)))
 
 
-def _product(a: Expr, b: Expr) -> Sides:
-    product = _named(binary("mul", a, b))
+def _product(a: ir.Expr, b: ir.Expr) -> Sides:
+    product = _named(ir.binary("mul", a, b))
     return product, _named(_call("fma", a, b, _minus(product)))
 
 
-def _quotient(a: Expr, b: Expr) -> Sides:
-    quotient = _named(binary("div", a, b))
+def _quotient(a: ir.Expr, b: ir.Expr) -> Sides:
+    quotient = _named(ir.binary("div", a, b))
     lacking = _named(_call("fma", _minus(quotient), b, a))
-    return quotient, nodes.Select(FLOAT64, binary("lt", b, const(0.0, FLOAT64)), _minus(lacking), lacking)
+    return quotient, ir.Select(FLOAT64, ir.binary("lt", b, ir.const(0.0, FLOAT64)), _minus(lacking), lacking)
 
 
-def _fused(a: Expr, b: Expr, c: Expr) -> Sides:
+def _fused(a: ir.Expr, b: ir.Expr, c: ir.Expr) -> Sides:
     result = _named(_call("fma", a, b, c))
     high, low = _product(a, b)
     inner, behind = _sum(c, low)
     outer, between = _sum(high, inner)
-    return result, binary("add", binary("add", binary("sub", outer, result), between), behind)
+    return result, ir.binary("add", ir.binary("add", ir.binary("sub", outer, result), between), behind)
 
 
-def _root(a: Expr) -> Sides:
+def _root(a: ir.Expr) -> Sides:
     root = _named(_call("sqrt", a))
     return root, _call("fma", _minus(root), root, a)
 
 
-def _rounded(sides: Sides, dtype: DType, mode: str) -> Expr:
+def _rounded(sides: Sides, dtype: DType, mode: str) -> ir.Expr:
     """The result of a type that `mode` asks for."""
     wide, lacking = sides
-    nearest = _named(nodes.cast(wide, dtype))
-    back = nodes.cast(nearest, FLOAT64)
-    zero = const(0.0, FLOAT64)
-    beyond = _named(nodes.Select(FLOAT64, binary("eq", wide, back), lacking, binary("sub", wide, back)))
-    too_small, too_large = binary("gt", beyond, zero), binary("lt", beyond, zero)
-    bits = _named(nodes.Reinterpret(ALL[f"int{dtype.bits}"], nearest))
+    nearest = _named(ir.cast(wide, dtype))
+    back = ir.cast(nearest, FLOAT64)
+    zero = ir.const(0.0, FLOAT64)
+    beyond = _named(ir.Select(FLOAT64, ir.binary("eq", wide, back), lacking, ir.binary("sub", wide, back)))
+    too_small, too_large = ir.binary("gt", beyond, zero), ir.binary("lt", beyond, zero)
+    bits = _named(ir.Reinterpret(ALL[f"int{dtype.bits}"], nearest))
     if mode == "ru":
-        return nodes.Select(dtype, too_small, _above(nearest, bits), nearest)
-    inwards = nodes.Reinterpret(dtype, binary("sub", bits, const(1, bits.dtype)))
-    outside = nodes.Select(nodes.dtypes.BOOL, binary("gt", back, zero), too_large, too_small)
-    return nodes.Select(dtype, binary("and", outside, binary("ne", back, zero)), inwards, nearest)
+        return ir.Select(dtype, too_small, _above(nearest, bits), nearest)
+    inwards = ir.Reinterpret(dtype, ir.binary("sub", bits, ir.const(1, bits.dtype)))
+    outside = ir.Select(ir.dtypes.BOOL, ir.binary("gt", back, zero), too_large, too_small)
+    return ir.Select(dtype, ir.binary("and", outside, ir.binary("ne", back, zero)), inwards, nearest)
 
 
-def _above(value: Expr, bits: Expr) -> Expr:
+def _above(value: ir.Expr, bits: ir.Expr) -> ir.Expr:
     """The least number greater than one that is not the greatest."""
-    one, zero = const(1, bits.dtype), const(0.0, value.dtype)
-    step = nodes.Select(bits.dtype, binary("gt", value, zero), binary("add", bits, one), binary("sub", bits, one))
-    return nodes.Reinterpret(value.dtype, nodes.Select(bits.dtype, binary("eq", value, zero), one, step))
+    one, zero = ir.const(1, bits.dtype), ir.const(0.0, value.dtype)
+    step = ir.Select(bits.dtype, ir.binary("gt", value, zero), ir.binary("add", bits, one), ir.binary("sub", bits, one))
+    return ir.Reinterpret(value.dtype, ir.Select(bits.dtype, ir.binary("eq", value, zero), one, step))
 
 
 OPERATIONS: dict[str, tuple[int, Callable[..., Sides], tuple[int, ...]]] = {
@@ -100,14 +99,14 @@ OPERATIONS: dict[str, tuple[int, Callable[..., Sides], tuple[int, ...]]] = {
     "ieee_mul": (2, _product, (0,)),
     "ieee_fdiv": (2, _quotient, (0,)),
     "ieee_fmaf": (3, _fused, (0, 2)),
-    "ieee_frcp": (1, lambda a: _quotient(const(1.0, FLOAT64), a), (0,)),
+    "ieee_frcp": (1, lambda a: _quotient(ir.const(1.0, FLOAT64), a), (0,)),
     "ieee_fsqrt": (1, _root, ()),
 }
 """For each operation how many operands it has, its result and the side of it, and which operands change sign where the
 result does."""
 
 
-def _round_down(name: str, operands: Sequence[Expr], dtype: DType) -> Expr:
+def _round_down(name: str, operands: Sequence[ir.Expr], dtype: DType) -> ir.Expr:
     """Downwards is upwards with all signs negated."""
     _, sides, negated = OPERATIONS[name]
     if name == "ieee_fsqrt":
@@ -130,7 +129,7 @@ def _operation(name: str) -> Callable[..., object]:
         typed = [one.dtype for one, value in zip(exprs, values, strict=True) if isinstance(value, Scalar)]
         if typed and all(found.is_float for found in typed):
             dtype = functools.reduce(promote, typed)
-        wide = [_named(nodes.cast(as_expr(value, dtype), FLOAT64)) for value in values]
+        wide = [_named(ir.cast(as_expr(value, dtype), FLOAT64)) for value in values]
         if rounding_mode == "rd":
             made = _round_down(name, wide, dtype)
         elif rounding_mode == "rn":
@@ -148,13 +147,13 @@ def _operation(name: str) -> Callable[..., object]:
     return made_word(call, name, meaning, parameters, f'C[i, 0] = T.{name}({example}, "rz")', rounding_mode="rn")
 
 
-def _nearest(name: str, operands: Sequence[Expr]) -> Expr:
+def _nearest(name: str, operands: Sequence[ir.Expr]) -> ir.Expr:
     """As every other operation is rounded."""
     plain = {"ieee_add": "add", "ieee_sub": "sub", "ieee_mul": "mul", "ieee_fdiv": "div"}
     if name in plain:
-        return binary(plain[name], *operands)
+        return ir.binary(plain[name], *operands)
     if name == "ieee_frcp":
-        return binary("div", const(1.0, operands[0].dtype), operands[0])
+        return ir.binary("div", ir.const(1.0, operands[0].dtype), operands[0])
     return _call({"ieee_fmaf": "fma", "ieee_fsqrt": "sqrt"}[name], *operands)
 
 

@@ -34,30 +34,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.interpreter.over_threads import over_threads
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.control import flattened
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import (
-    WARP,
-    Allocate,
-    Buffer,
-    Call,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    Parallel,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    TileOperator,
-    Var,
-    While,
-    seq,
-)
 from tilewright.ir.substitution import fresh, substitute
 from tilewright.ir.visitor import Rewriter, children, find, holds, walk, with_statements
 from tilewright.language.mistakes import MisplacedRole
@@ -75,8 +54,8 @@ from tilewright.language.shared_work import (
 from tilewright.language.sinking import Sink, allocated, mentioned
 
 
-def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> tuple[Seq,
-    dict[Buffer, list[Buffer]]]:  # fmt: skip
+def divide(body: ir.Seq, thread_vars: tuple[ir.Var, ir.Var, ir.Var], threads: tuple[int, int, int]) -> tuple[ir.Seq,
+    dict[ir.Buffer, list[ir.Buffer]]]:  # fmt: skip
     """The body of a kernel whose warps part ways, and what took the place of fragments that several roles use.
 
     Raises
@@ -86,7 +65,7 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
     """
     dividing = _Divide(thread_vars, threads)
     made = dividing.sequence(_Narrow()(body), {})
-    for role in find(made, Role):
+    for role in find(made, ir.Role):
         leaves = next(_leaving(role.body), None)
         if leaves is not None:
             raise MisplacedRole(
@@ -94,9 +73,9 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
                 "put what they skip under a condition, or let all threads leave",
             ).at(leaves.span)
         own = set(allocated(role.body))
-        for node in find(role.body, Statement):
-            foreign = {one for one in map(root, find(node, Buffer)) if one.scope == "fragment"} - own
-            if foreign and not isinstance(node, Seq):
+        for node in find(role.body, ir.Statement):
+            foreign = {one for one in map(root, find(node, ir.Buffer)) if one.scope == "fragment"} - own
+            if foreign and not isinstance(node, ir.Seq):
                 raise MisplacedRole(
                     f"only some threads come here, and the fragment {min(one.name for one in foreign)} is held "
                     "by all of the block",
@@ -105,47 +84,47 @@ def divide(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int
     return made, dividing.copies
 
 
-def _leaving(body: Statement) -> Iterator[Statement]:
+def _leaving(body: ir.Statement) -> Iterator[ir.Statement]:
     """Statements that leave, or go on with, a loop around."""
-    if isinstance(body, (nodes.Break, nodes.Continue)):
+    if isinstance(body, (ir.Break, ir.Continue)):
         yield body
-    elif not isinstance(body, (For, nodes.Pipelined, While)):
+    elif not isinstance(body, (ir.For, ir.Pipelined, ir.While)):
         for child in children(body):
-            if isinstance(child, Statement):
+            if isinstance(child, ir.Statement):
                 yield from _leaving(child)
 
 
-def parts_work(body: Seq, thread_vars: tuple[Var, Var, Var], threads: tuple[int, int, int]) -> bool:
+def parts_work(body: ir.Seq, thread_vars: tuple[ir.Var, ir.Var, ir.Var], threads: tuple[int, int, int]) -> bool:
     """Whether whole warps have work of their own to do together, in a kernel that says nothing else of them.
 
     What every thread does for itself, because its own index is in it, is none.
     """
     dividing = _Divide(thread_vars, threads)
-    names: dict[Var, Expr] = {}
+    names: dict[ir.Var, ir.Expr] = {}
     for node in walk(body):
-        if isinstance(node, Let) and _is_plain(node.value):
+        if isinstance(node, ir.Let) and _is_plain(node.value):
             names[node.var] = substitute(node.value, names)
-        elif isinstance(node, If) and dividing._deciding(node.condition, names) is not None:
-            works = (one for one in find(node, TileOperator, Parallel) if is_dealt(one))
-            if any(not set(find(one, Var)) & {*thread_vars, *names} for one in works):
+        elif isinstance(node, ir.If) and dividing._deciding(node.condition, names) is not None:
+            works = (one for one in find(node, ir.TileOperator, ir.Parallel) if is_dealt(one))
+            if any(not set(find(one, ir.Var)) & {*thread_vars, *names} for one in works):
                 return True
     return False
 
 
 @dataclass(slots=True)
 class _Divide:
-    thread_vars: tuple[Var, Var, Var]
+    thread_vars: tuple[ir.Var, ir.Var, ir.Var]
     threads: tuple[int, int, int]
-    copies: dict[Buffer, list[Buffer]] = field(default_factory=dict)
-    around: dict[Statement, dict[frozenset[int], Seq] | None] = field(default_factory=dict)
+    copies: dict[ir.Buffer, list[ir.Buffer]] = field(default_factory=dict)
+    around: dict[ir.Statement, dict[frozenset[int], ir.Seq] | None] = field(default_factory=dict)
     """How loops and conditions around chains of conditions are divided."""
 
     @property
     def warps(self) -> int:
         x, y, z = self.threads
-        return x * y * z // WARP
+        return x * y * z // ir.WARP
 
-    def indices(self, first: int) -> dict[Var, Expr]:
+    def indices(self, first: int) -> dict[ir.Var, ir.Expr]:
         """What the block's thread indices are in a role, whose threads count from 0 at number `first` of the block."""
         tx, ty, tz = self.thread_vars
         thread = tx + first
@@ -160,7 +139,7 @@ class _Divide:
 
     # Conditions -----------------------------------------------------------------------------------
 
-    def _deciding(self, condition: Expr, names: dict[Var, Expr]) -> list[bool] | None:
+    def _deciding(self, condition: ir.Expr, names: dict[ir.Var, ir.Expr]) -> list[bool] | None:
         """What each warp decides; None where its threads, or other things, do."""
         by_warp = self._by_warp(condition, names)
         if by_warp is None:
@@ -168,10 +147,10 @@ class _Divide:
         alike = by_warp.all(axis=1) | ~by_warp.any(axis=1)
         return list(map(bool, by_warp[:, 0])) if alike.all() and len(set(by_warp[:, 0])) > 1 else None
 
-    def _by_warp(self, condition: Expr, names: dict[Var, Expr]) -> np.ndarray | None:
+    def _by_warp(self, condition: ir.Expr, names: dict[ir.Var, ir.Expr]) -> np.ndarray | None:
         """What each thread decides, a row for each warp; None where other things do."""
         x, y, z = self.threads
-        if x * y * z % WARP:
+        if x * y * z % ir.WARP:
             return None
         thread = np.arange(x * y * z)
         places = (thread % x, thread // x % y, thread // (x * y))
@@ -179,17 +158,17 @@ class _Divide:
         values = over_threads(substitute(condition, names) if names else condition, indices)
         if values is None or np.ndim(values) == 0:
             return None
-        return np.asarray(values, bool).reshape(-1, WARP)
+        return np.asarray(values, bool).reshape(-1, ir.WARP)
 
-    def _refuse_parts(self, body: Seq, warps: range, names: dict[Var, Expr]) -> None:
+    def _refuse_parts(self, body: ir.Seq, warps: range, names: dict[ir.Var, ir.Expr]) -> None:
         """Some of the threads that work together cannot have work of their own to do together."""
         for node in walk(body):
-            if not isinstance(node, If):
+            if not isinstance(node, ir.If):
                 continue
             by_warp = self._by_warp(node.condition, names)
             if by_warp is None or len(set(by_warp[warps.start : warps.stop].reshape(-1).tolist())) == 1:
                 continue
-            work = next((one for one in find(node, Statement) if is_shared_work(one)), None)
+            work = next((one for one in find(node, ir.Statement) if is_shared_work(one)), None)
             if work is not None:
                 raise MisplacedRole(
                     f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of "
@@ -197,29 +176,29 @@ class _Divide:
                     "let the outermost conditions say which warps work together",
                 ).at(work.span or node.span)
 
-    def _parts(self, statement: Statement, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
+    def _parts(self, statement: ir.Statement, names: dict[ir.Var, ir.Expr]) -> dict[frozenset[int], ir.Seq] | None:
         """The bodies of a chain of conditions, by the warps that execute them; None where it divides nothing.
 
         A loop, or a condition of the block's, around such chains alone is divided as these are.
         """
-        if not isinstance(statement, (If, For)) or not is_together(statement):
+        if not isinstance(statement, (ir.If, ir.For)) or not is_together(statement):
             return None
-        if isinstance(statement, For) or self._deciding(statement.condition, names) is None:
+        if isinstance(statement, ir.For) or self._deciding(statement.condition, names) is None:
             if statement not in self.around:
                 self.around[statement] = self._parts_around(statement, names)
             return self.around[statement]
-        found: dict[frozenset[int], Seq] = {}
+        found: dict[frozenset[int], ir.Seq] = {}
         left = frozenset(range(self.warps))
-        rest: Statement | None = statement
+        rest: ir.Statement | None = statement
         while rest is not None:
-            only = rest.statements[0] if isinstance(rest, Seq) and len(rest.statements) == 1 else rest
-            decided = self._deciding(only.condition, names) if isinstance(only, If) else None
+            only = rest.statements[0] if isinstance(rest, ir.Seq) and len(rest.statements) == 1 else rest
+            decided = self._deciding(only.condition, names) if isinstance(only, ir.If) else None
             if decided is None:
                 if rest is statement:
                     return None
-                found[left] = rest if isinstance(rest, Seq) else Seq((rest,))
+                found[left] = rest if isinstance(rest, ir.Seq) else ir.Seq((rest,))
                 break
-            assert isinstance(only, If)
+            assert isinstance(only, ir.If)
             taken = frozenset(warp for warp in left if decided[warp])
             if taken:
                 found[taken] = only.then
@@ -227,10 +206,12 @@ class _Divide:
             rest = only.otherwise if left else None
         return found
 
-    def _parts_around(self, statement: If | For, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
+    def _parts_around(
+        self, statement: ir.If | ir.For, names: dict[ir.Var, ir.Expr]
+    ) -> dict[frozenset[int], ir.Seq] | None:
         """The same loop or condition for each group of warps with what this group does there; None where all do
         something."""
-        bodies = (statement.body,) if isinstance(statement, For) else (statement.then, statement.otherwise)
+        bodies = (statement.body,) if isinstance(statement, ir.For) else (statement.then, statement.otherwise)
         shares = [self._shares(body, names) if body is not None else {} for body in bodies]
         found = [share for share in shares if share is not None]
         if len(found) < len(shares) or not all(agree(one, other) for one in found for other in found):
@@ -238,29 +219,29 @@ class _Divide:
         groups = sorted({warps for share in found for warps in share}, key=min)
         if not groups:
             return None
-        made: dict[frozenset[int], Seq] = {}
+        made: dict[frozenset[int], ir.Seq] = {}
         for warps in groups:
-            own = [share.get(warps, Seq(())) for share in found]
-            whole: Statement = (
+            own = [share.get(warps, ir.Seq(())) for share in found]
+            whole: ir.Statement = (
                 replace(statement, body=own[0])
-                if isinstance(statement, For)
+                if isinstance(statement, ir.For)
                 else replace(statement, then=own[0], otherwise=own[1] if statement.otherwise is not None else None)
             )
-            one = Seq((whole,), span=statement.span)
+            one = ir.Seq((whole,), span=statement.span)
             made[warps] = fresh(one) if made else one
             self.remember(one, made[warps])
         return made
 
-    def _shares(self, body: Seq, names: dict[Var, Expr]) -> dict[frozenset[int], Seq] | None:
+    def _shares(self, body: ir.Seq, names: dict[ir.Var, ir.Expr]) -> dict[frozenset[int], ir.Seq] | None:
         """What each group of warps does of a sequence; None where others than chains of conditions and names are in it.
 
         Groups that run on for themselves must tell one another when shared tiles are ready.
         """
         names = dict(names)
-        shares: dict[frozenset[int], list[Statement]] = {}
-        known: list[Statement] = []
+        shares: dict[frozenset[int], list[ir.Statement]] = {}
+        known: list[ir.Statement] = []
         for one in flattened(body):
-            if isinstance(one, Let):
+            if isinstance(one, ir.Let):
                 if _is_plain(one.value):
                     names[one.var] = substitute(one.value, names)
                 for share in (known, *shares.values()):
@@ -271,7 +252,7 @@ class _Divide:
                 return None
             for warps, part in parts.items():
                 shares.setdefault(warps, list(known)).extend(part.statements)
-        made = {warps: Seq(tuple(share), span=body.span) for warps, share in shares.items()}
+        made = {warps: ir.Seq(tuple(share), span=body.span) for warps, share in shares.items()}
         alone = [part for part in made.values() if not waits(part)]
         if any(
             shared_written(one) & shared_used(other) for one in alone for other in made.values() if other is not one
@@ -279,7 +260,7 @@ class _Divide:
             return None
         return made
 
-    def remember(self, old: Seq, new: Seq) -> None:
+    def remember(self, old: ir.Seq, new: ir.Seq) -> None:
         """Fragments of a copy of a sequence have the layouts that the author gave to those of the sequence."""
         for one, other in zip(allocated(old), allocated(new), strict=True):
             if one is not other:
@@ -287,16 +268,16 @@ class _Divide:
 
     # Sequences ------------------------------------------------------------------------------------
 
-    def sequence(self, body: Seq, names: dict[Var, Expr]) -> Seq:
+    def sequence(self, body: ir.Seq, names: dict[ir.Var, ir.Expr]) -> ir.Seq:
         """A sequence with its neighbouring divisions as roles."""
         names = dict(names)
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         waiting = list(flattened(body))
         while waiting:
             statement = waiting.pop(0)
             parts = self._parts(statement, names)
             if parts is None:
-                if isinstance(statement, Let) and _is_plain(statement.value):
+                if isinstance(statement, ir.Let) and _is_plain(statement.value):
                     names[statement.var] = substitute(statement.value, names)
                 made.append(_Inner(self, names)(statement))
                 continue
@@ -317,8 +298,8 @@ class _Divide:
             made.append(roles)
         return replace(body, statements=tuple(made))
 
-    def _roles(self, bodies: dict[frozenset[int], list[Seq]], at: Statement) -> Roles:
-        found: list[Role] = []
+    def _roles(self, bodies: dict[frozenset[int], list[ir.Seq]], at: ir.Statement) -> ir.Roles:
+        found: list[ir.Role] = []
         next_warp = 0
         for warps, parts in sorted(bodies.items(), key=lambda one: min(one[0])):
             first, last = min(warps), max(warps)
@@ -329,12 +310,12 @@ class _Divide:
                 ).at(parts[0].span or at.span)
             if first > next_warp:
                 found.append(_idle(next_warp, first))
-            body, registers = self._registers(seq(*(part.statements for part in parts)))
-            found.append(Role(_name(first, last), last - first + 1, body, registers, span=parts[0].span or at.span))
+            body, registers = self._registers(ir.seq(*(part.statements for part in parts)))
+            found.append(ir.Role(_name(first, last), last - first + 1, body, registers, span=parts[0].span or at.span))
             next_warp = last + 1
         if next_warp < self.warps:
             found.append(_idle(next_warp, self.warps))
-        made = Roles(tuple(found), span=at.span)
+        made = ir.Roles(tuple(found), span=at.span)
         for group in made.warpgroups():
             kept = {role.registers for role in group}
             if kept != {None} and (len(kept) > 1 or sum(role.all_warps for role in group) % 4):
@@ -344,13 +325,13 @@ class _Divide:
                 ).at(next(role for role in group if role.registers is not None).span)
         return made
 
-    def _registers(self, body: Seq) -> tuple[Seq, int | None]:
+    def _registers(self, body: ir.Seq) -> tuple[ir.Seq, int | None]:
         """A role's body without its first word on registers, and their number."""
-        head = next((one for one in body.statements if not isinstance(one, (Allocate, Let))), None)
+        head = next((one for one in body.statements if not isinstance(one, (ir.Allocate, ir.Let))), None)
         count = kept_registers(head)
         if count is not None:
             body = replace(body, statements=tuple(one for one in body.statements if one is not head))
-        stray = next((one for one in find(body, Statement) if kept_registers(one) is not None), None)
+        stray = next((one for one in find(body, ir.Statement) if kept_registers(one) is not None), None)
         if stray is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands in the middle of what its warpgroups do", "write it first, once"
@@ -361,22 +342,22 @@ class _Divide:
 class _Inner(Rewriter):
     """Divides the sequences in loops and conditions that all warps go through."""
 
-    def __init__(self, dividing: _Divide, names: dict[Var, Expr]) -> None:
+    def __init__(self, dividing: _Divide, names: dict[ir.Var, ir.Expr]) -> None:
         self.dividing, self.names = dividing, names
 
-    def visit_Seq(self, body: Seq) -> Seq:
+    def visit_Seq(self, body: ir.Seq) -> ir.Seq:
         return self.dividing.sequence(body, self.names)
 
-    def visit_If(self, branch: If) -> If:
+    def visit_If(self, branch: ir.If) -> ir.If:
         """Under a condition that threads of a warp decide differently no warps part ways."""
         by_warp = self.dividing._by_warp(branch.condition, self.names)
         apart = by_warp is not None and (by_warp != by_warp[:, :1]).any()
         return branch if apart else self.generic(branch)
 
-    def visit_Roles(self, roles: Roles) -> Roles:
+    def visit_Roles(self, roles: ir.Roles) -> ir.Roles:
         return roles
 
-    def visit_Evaluate(self, statement: Evaluate) -> Evaluate:
+    def visit_Evaluate(self, statement: ir.Evaluate) -> ir.Evaluate:
         if kept_registers(statement) is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands outside of any warpgroup's work", "write it first in `with T.ws(...)`"
@@ -384,31 +365,31 @@ class _Inner(Rewriter):
         return statement
 
 
-def _is_plain(value: Expr) -> bool:
-    return not holds(value, Load, Call)
+def _is_plain(value: ir.Expr) -> bool:
+    return not holds(value, ir.Load, ir.Call)
 
 
 def _name(first: int, last: int) -> str:
     return f"warps_{first}_{last}" if last > first else f"warp_{first}"
 
 
-def _idle(first: int, end: int) -> Role:
-    return Role(_name(first, end - 1), end - first, Seq(()))
+def _idle(first: int, end: int) -> ir.Role:
+    return ir.Role(_name(first, end - 1), end - first, ir.Seq(()))
 
 
 class _Narrow(Rewriter):
     """Fragments are allocated under the condition under which alone they are used."""
 
-    def visit_Seq(self, body: Seq) -> Seq:
+    def visit_Seq(self, body: ir.Seq) -> ir.Seq:
         statements = list(body.statements)
-        for allocate in [one for one in statements if isinstance(one, Allocate) and one.buffer.scope == "fragment"]:
+        for allocate in [one for one in statements if isinstance(one, ir.Allocate) and one.buffer.scope == "fragment"]:
             users = [one for one in statements if one is not allocate and allocate.buffer in mentioned(one)]
-            if len(users) != 1 or not isinstance(users[0], If):
+            if len(users) != 1 or not isinstance(users[0], ir.If):
                 continue
-            user: If = users[0]
+            user: ir.If = users[0]
             branches = {name: getattr(user, name) for name in ("then", "otherwise")}
             using = [name for name, one in branches.items() if one is not None and allocate.buffer in mentioned(one)]
-            if len(using) == 1 and allocate.buffer not in set(find(user.condition, Buffer)):
+            if len(using) == 1 and allocate.buffer not in set(find(user.condition, ir.Buffer)):
                 inside = replace(branches[using[0]], statements=(allocate, *branches[using[0]].statements))
                 statements[statements.index(user)] = replace(user, **{using[0]: inside})
                 statements.remove(allocate)

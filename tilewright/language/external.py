@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from tilewright.ir import dtypes, nodes
+from tilewright.ir import dtypes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Call, Evaluate, Expr, Let, Region, Seq, Var
 from tilewright.ir.visitor import changed, find
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.builder import current, in_kernel
@@ -90,29 +90,29 @@ def call_extern(*args: object, dtype: Any = _FIRST) -> Value | None:
         raise NumberExpected("the function of T.call_extern", "its name", describe(func_name))
     arguments = tuple(_argument(one, f"an argument of {func_name}") for one in given)
     if dtype in NOTHING:
-        builder.append(Evaluate(Call(BOOL, "call_extern", (func_name, *arguments)), span=statement_here()))
+        builder.append(ir.Evaluate(ir.Call(BOOL, "call_extern", (func_name, *arguments)), span=statement_here()))
         return None
     record = dtypes.dtype(dtype)
-    return named_by_author(Call(record, "call_extern", (func_name, *arguments)), "result", "T.call_extern")
+    return named_by_author(ir.Call(record, "call_extern", (func_name, *arguments)), "result", "T.call_extern")
 
 
-def without_results(body: Seq) -> Seq:
+def without_results(body: ir.Seq) -> ir.Seq:
     """A traced program in which results that nobody takes are not named."""
-    if not any(isinstance(one, Call) and one.function == "call_extern" for one in find(body, Call)):
+    if not any(isinstance(one, ir.Call) and one.function == "call_extern" for one in find(body, ir.Call)):
         return body
-    mentioned = Counter(find(body, Var))
+    mentioned = Counter(find(body, ir.Var))
 
-    def discarded(let: Let) -> Let | Evaluate:
+    def discarded(let: ir.Let) -> ir.Let | ir.Evaluate:
         """A call whose result nobody takes has none: the function may well return nothing."""
         call = let.value
-        if isinstance(call, Call) and call.function == "call_extern" and mentioned[let.var] == 1:
-            return Evaluate(Call(BOOL, call.function, call.arguments), span=let.span)
+        if isinstance(call, ir.Call) and call.function == "call_extern" and mentioned[let.var] == 1:
+            return ir.Evaluate(ir.Call(BOOL, call.function, call.arguments), span=let.span)
         return let
 
-    return changed(body, Let, by=discarded)
+    return changed(body, ir.Let, by=discarded)
 
 
-def _argument(value: object, what: str) -> Expr | Region:
+def _argument(value: object, what: str) -> ir.Expr | ir.Region:
     if isinstance(value, BufferProxy):
         value = access_ptr(value)
     if isinstance(value, RegionProxy):
@@ -154,17 +154,17 @@ def access_ptr(
     region = region_of(base, f"the base of {what}", "a buffer, or an element such as A[i, j]")
     if ignore_last_ndim:
         kept = max(0, len(region.starts) - constant(ignore_last_ndim, f"ignore_last_ndim of {what}"))
-        region = replace(region, starts=tuple(s if i < kept else nodes.const(0) for i, s in enumerate(region.starts)))
+        region = replace(region, starts=tuple(s if i < kept else ir.const(0) for i, s in enumerate(region.starts)))
     if extent is not None:
         extents = (extent,)
     elif len(extents) == 1 and isinstance(extents[0], (tuple, list)):
         extents = tuple(extents[0])
     given = tuple(constant(one, f"an extent of {what}") for one in extents)
     if given:
-        region = Region(region.buffer, region.starts, (*(1,) * (len(region.starts) - len(given)), *given))
+        region = ir.Region(region.buffer, region.starts, (*(1,) * (len(region.starts) - len(given)), *given))
     if not (isinstance(offset, int) and offset == 0):
         moved = region.starts[-1] + as_expr(offset, what=f"the offset of {what}")
-        region = Region(region.buffer, (*region.starts[:-1], moved), region.extents)
+        region = ir.Region(region.buffer, (*region.starts[:-1], moved), region.extents)
     return RegionProxy(region, getattr(base, "frame", None))
 
 
@@ -202,11 +202,11 @@ def dp4a(A: object, B: object, C: object) -> None:
     if kinds is None or total.dtype.name not in ("int32", "uint32"):
         found = f"{left.dtype}, {right.dtype} and {total.dtype}"
         raise NumberExpected("T.dp4a", "bytes, and a sum of 32 bits", found)
-    total = Region(total.buffer, total.starts, (1,) * len(total.starts))
-    builder.append(Evaluate(Call(BOOL, "dp4a", (left, right, total)), span=statement_here()))
+    total = ir.Region(total.buffer, total.starts, (1,) * len(total.starts))
+    builder.append(ir.Evaluate(ir.Call(BOOL, "dp4a", (left, right, total)), span=statement_here()))
 
 
-def _four(value: object, what: str) -> Region:
+def _four(value: object, what: str) -> ir.Region:
     if not isinstance(value, (BufferProxy, Element)):
         raise TileExpected(what, describe(value), "a buffer of bytes, or an element such as A[i * 4]")
     return row(region_of(value, what), 4)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Buffer, Expr, Extent, Var
 from tilewright.language.branches import BlockContext
 from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.divisions import divide
@@ -34,10 +33,10 @@ class BlockIndex(Scalar):
 class KernelContext(BlockContext):
     """The ``with`` frame of a kernel."""
 
-    def __init__(self, grid: tuple[Extent, ...], threads: tuple[int, int, int], attributes: dict[str, Any]) -> None:
+    def __init__(self, grid: tuple[ir.Extent, ...], threads: tuple[int, int, int], attributes: dict[str, Any]) -> None:
         self.grid, self.threads, self.attributes = grid, threads, attributes
-        self.layouts: list[tuple[Buffer, Any]] = []
-        self.safe_values: list[tuple[Buffer, Expr]] = []
+        self.layouts: list[tuple[ir.Buffer, Any]] = []
+        self.safe_values: list[tuple[ir.Buffer, ir.Expr]] = []
         self.span = statement_here()
         self.reducer: Any = None
         """How `T.tvm_thread_allreduce` combines, where `T.attr` says so."""
@@ -53,10 +52,10 @@ class KernelContext(BlockContext):
             raise WrongUnpacking("T.Kernel", len(self.grid), len(self.names)).at(self.span)
         names = self.names if len(self.names) == len(self.grid) else ("bx", "by", "bz")[: len(self.grid)]
         self.block_vars = tuple(
-            Var(extent.dtype if isinstance(extent, Expr) else INT32, name)
+            ir.Var(extent.dtype if isinstance(extent, ir.Expr) else INT32, name)
             for name, extent in zip(names, self.grid, strict=True)
         )
-        self.thread_vars = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))
+        self.thread_vars = (ir.Var(INT32, "tx"), ir.Var(INT32, "ty"), ir.Var(INT32, "tz"))
         builder.ranges |= dict.fromkeys(self.block_vars, (0, None))  # what an index means hangs on no grid's size
         builder.bound(self.thread_vars, self.threads)
         self.frame = builder.push("T.Kernel", self.span)
@@ -77,7 +76,7 @@ class KernelContext(BlockContext):
             body, copies = divide(body, self.thread_vars, self.threads)
             self.layouts += [(made, layout) for buffer, layout in self.layouts for made in copies.get(buffer, ())]
         builder.append(
-            nodes.Kernel(
+            ir.Kernel(
                 self.block_vars, self.grid, self.thread_vars, self.threads, body,
                 tuple(self.layouts), tuple(self.safe_values), tuple(sorted(self.attributes.items())), span=self.span,
             )

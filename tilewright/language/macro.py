@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.language.builder import current
 from tilewright.language.control_flow import rewritten
 from tilewright.language.interface import mismatch
@@ -26,7 +26,7 @@ class _IsVariable(type):
     """Lets a symbolic size be an instance of `Var`."""
 
     def __instancecheck__(cls, value: object) -> bool:
-        return isinstance(value, Scalar) and isinstance(value.expr, nodes.Var)
+        return isinstance(value, Scalar) and isinstance(value.expr, ir.Var)
 
 
 class SizeVariable(Ref, metaclass=_IsVariable):

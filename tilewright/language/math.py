@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tilewright.ir import dtypes, nodes
+from tilewright.ir import dtypes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Call
 from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.interface import author_facing, called, made_word, word
 from tilewright.language.mistakes import NumberExpected
@@ -46,7 +46,7 @@ def _function(name: str) -> Callable[..., Value]:
         if not common.is_float:
             common = FLOAT32
         arguments = tuple(as_expr(value, common) for value in values)
-        return Scalar(Call(dtypes.BOOL if gives_bool else common, name, arguments), frame_of(*values))
+        return Scalar(ir.Call(dtypes.BOOL if gives_bool else common, name, arguments), frame_of(*values))
 
     operands = ", ".join(f"{tensor}[i, 0]" for tensor in "ABC"[: len(names)])
     example = f"T.if_then_else(T.{name}({operands}), 1, 0)" if gives_bool else f"T.{name}({operands})"
@@ -261,14 +261,14 @@ def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
         raise NumberExpected("the dtype of T.cast(saturate=False)", "one with infinities or NaN", str(record))
     wide = as_expr(value)
     if not wide.dtype.is_float or wide.dtype.bits < 32:
-        wide = nodes.cast(wide, FLOAT32)
+        wide = ir.cast(wide, FLOAT32)
     step = math.ldexp(1.0, math.frexp(record.maximum)[1] - 1 - record.mantissa_bits)
     # In the middle the even code is taken: the largest number's, where it is even.
     largest = int(np.asarray(record.maximum).astype(record.numpy).view(np.uint8))
-    size, limit = as_expr(absolute(Scalar(wide))), nodes.const(record.maximum + step / 2, wide.dtype)
-    beyond = nodes.binary("ge" if largest & 1 else "gt", size, limit)
-    infinite = nodes.binary("mul", wide, nodes.const(math.inf, wide.dtype))
-    return Scalar(nodes.Select(wide.dtype, beyond, infinite, wide), frame_of(value))
+    size, limit = as_expr(absolute(Scalar(wide))), ir.const(record.maximum + step / 2, wide.dtype)
+    beyond = ir.binary("ge" if largest & 1 else "gt", size, limit)
+    infinite = ir.binary("mul", wide, ir.const(math.inf, wide.dtype))
+    return Scalar(ir.Select(wide.dtype, beyond, infinite, wide), frame_of(value))
 
 
 @word
@@ -314,7 +314,7 @@ def reinterpret(value: object, dtype: object) -> Any:  # a number, or a vector o
     operand = as_expr(value, what="what T.reinterpret reads")
     if record.bits * record.lanes != operand.dtype.bits * operand.dtype.lanes:
         raise NumberExpected("T.reinterpret", f"a dtype of {operand.dtype.bits} bits", f"{record}")
-    return Scalar(nodes.Reinterpret(record, operand), frame_of(value))
+    return Scalar(ir.Reinterpret(record, operand), frame_of(value))
 
 
 @word
@@ -332,13 +332,13 @@ def infinity(dtype: object = "float32") -> Scalar:
     record = dtypes.dtype(dtype)
     if not record.is_float:
         raise NumberExpected("T.infinity", "a float dtype", f"{record}; write T.max_value('{record}')")
-    return Scalar(nodes.const(math.inf if record.infinities else record.maximum, record))
+    return Scalar(ir.const(math.inf if record.infinities else record.maximum, record))
 
 
 def _limit(name: str, meaning: str, attribute: str) -> Callable[[object], Scalar]:
     def call(dtype: object) -> Scalar:
         record = dtypes.dtype(dtype)
-        return Scalar(nodes.const(getattr(record, attribute), record))
+        return Scalar(ir.const(getattr(record, attribute), record))
 
     meaning, example = f"The {meaning} finite value of a dtype.", f'T.fill(tile, T.{name}("float32"))'
     return made_word(call, name, meaning, {"dtype": "a number type."}, example)
@@ -377,7 +377,7 @@ def popcount(x: object) -> Value:
     operand = as_expr(x, what="the argument of T.popcount")
     if not operand.dtype.is_integer:
         raise NumberExpected("the argument of T.popcount", "an integer", describe(x))
-    return Scalar(Call(operand.dtype, "popcount", (operand,)), frame_of(x))
+    return Scalar(ir.Call(operand.dtype, "popcount", (operand,)), frame_of(x))
 
 
 @word

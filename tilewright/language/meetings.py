@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Call
+from tilewright.ir import nodes as ir
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import word
 from tilewright.language.proxies import as_expr
@@ -11,7 +10,7 @@ from tilewright.language.source import statement_here
 
 
 def _meeting(function: str) -> None:
-    in_kernel(f"T.{function}").append(nodes.Evaluate(Call(nodes.dtypes.BOOL, function, ()), span=statement_here()))
+    in_kernel(f"T.{function}").append(ir.Evaluate(ir.Call(ir.dtypes.BOOL, function, ()), span=statement_here()))
 
 
 @word
@@ -51,9 +50,9 @@ def take_turn(first: object = False) -> None:
     ----------
     first : a condition: nobody has had a turn yet, and the role's first warpgroup waits for none.
     """
-    condition = as_expr(first, nodes.dtypes.BOOL, "the condition of T.take_turn")
-    call = nodes.Call(nodes.dtypes.BOOL, "take_turn", (condition,))
-    in_kernel("T.take_turn").append(nodes.Evaluate(call, span=statement_here()))
+    condition = as_expr(first, ir.dtypes.BOOL, "the condition of T.take_turn")
+    call = ir.Call(ir.dtypes.BOOL, "take_turn", (condition,))
+    in_kernel("T.take_turn").append(ir.Evaluate(call, span=statement_here()))
 
 
 @word

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from types import FunctionType
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32, UINT64
-from tilewright.ir.nodes import Call, Select, binary, const
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import in_kernel, named
 from tilewright.language.interface import author_facing, called, made_word, word
@@ -102,21 +101,21 @@ def meta_class(cls: type) -> type:
 # Bits ---------------------------------------------------------------------------------------------
 
 
-def _word(value: object, what: str) -> nodes.Expr:
+def _word(value: object, what: str) -> ir.Expr:
     """An integer of 32 or 64 bits as an unsigned one, under a name."""
     expr = as_expr(value, what=f"the argument of {what}")
     if not expr.dtype.is_integer or expr.dtype.bits not in (32, 64):
         raise NumberExpected(f"the argument of {what}", "an integer of 32 or 64 bits", describe(value))
     plain = UINT32 if expr.dtype.bits == 32 else UINT64
-    return _named(nodes.cast(expr, plain) if isinstance(expr, nodes.Const) else nodes.Reinterpret(plain, expr))
+    return _named(ir.cast(expr, plain) if isinstance(expr, ir.Const) else ir.Reinterpret(plain, expr))
 
 
-def _named(value: nodes.Expr) -> nodes.Expr:
+def _named(value: ir.Expr) -> ir.Expr:
     return named(value, "bits", "a word for bits")
 
 
-def _count(bits: nodes.Expr) -> nodes.Expr:
-    return nodes.cast(Call(bits.dtype, "popcount", (bits,)), INT32)
+def _count(bits: ir.Expr) -> ir.Expr:
+    return ir.cast(ir.Call(bits.dtype, "popcount", (bits,)), INT32)
 
 
 @word
@@ -134,8 +133,8 @@ def clz(x: object) -> Scalar:
     bits = _word(x, "T.clz")
     width = bits.dtype.bits
     for distance in (1, 2, 4, 8, 16, 32)[: width.bit_length() - 1]:
-        bits = _named(binary("or", bits, binary("shr", bits, const(distance, bits.dtype))))
-    return Scalar(binary("sub", const(width), _count(bits)), in_kernel("T.clz").frame)
+        bits = _named(ir.binary("or", bits, ir.binary("shr", bits, ir.const(distance, bits.dtype))))
+    return Scalar(ir.binary("sub", ir.const(width), _count(bits)), in_kernel("T.clz").frame)
 
 
 @called("__ffs")
@@ -152,9 +151,9 @@ def ffs(value: object) -> Scalar:
     >>> N[i] = T.__ffs(N[i])
     """
     bits = _word(value, "T.__ffs")
-    below = _count(binary("xor", bits, binary("sub", bits, const(1, bits.dtype))))
-    empty = binary("eq", bits, const(0, bits.dtype))
-    return Scalar(Select(INT32, empty, const(0), below), in_kernel("T.__ffs").frame)
+    below = _count(ir.binary("xor", bits, ir.binary("sub", bits, ir.const(1, bits.dtype))))
+    empty = ir.binary("eq", bits, ir.const(0, bits.dtype))
+    return Scalar(ir.Select(INT32, empty, ir.const(0), below), in_kernel("T.__ffs").frame)
 
 
 @called("__fns")
@@ -179,33 +178,33 @@ def fns(mask: object, base: object, offset: object) -> Scalar:
         raise NumberExpected(
             f"the mask and the base of {what}", "integers of 32 bits", f"{bits.dtype} and {start.dtype}"
         )
-    down = _named(binary("lt", number, const(0)))
-    last, one = const(31, UINT32), const(1, UINT32)
-    bits = _named(Select(UINT32, down, _reversed(bits), bits))
-    start = _named(binary("and", Select(UINT32, down, binary("sub", last, start), start), last))
-    counted = _named(binary("shl", binary("shr", bits, start), start))
-    left = _named(nodes.cast(Select(INT32, down, nodes.Unary(INT32, "neg", number), number), UINT32))
-    place: nodes.Expr = const(0, UINT32)
+    down = _named(ir.binary("lt", number, ir.const(0)))
+    last, one = ir.const(31, UINT32), ir.const(1, UINT32)
+    bits = _named(ir.Select(UINT32, down, _reversed(bits), bits))
+    start = _named(ir.binary("and", ir.Select(UINT32, down, ir.binary("sub", last, start), start), last))
+    counted = _named(ir.binary("shl", ir.binary("shr", bits, start), start))
+    left = _named(ir.cast(ir.Select(INT32, down, ir.Unary(INT32, "neg", number), number), UINT32))
+    place: ir.Expr = ir.const(0, UINT32)
     for width in (16, 8, 4, 2, 1):  # the wanted one is among the next `width` places, or behind them
-        part = binary("and", binary("shr", counted, place), const(2**width - 1, UINT32))
-        there = _named(Call(UINT32, "popcount", (part,)))
-        behind = _named(binary("lt", there, left))
-        left = _named(Select(UINT32, behind, binary("sub", left, there), left))
-        place = _named(Select(UINT32, behind, binary("add", place, const(width, UINT32)), place))
-    is_zero = _named(binary("eq", number, const(0)))
-    place = _named(Select(UINT32, is_zero, start, place))
-    set_there = binary("eq", binary("and", binary("shr", bits, place), one), one)
-    found = binary("all", set_there, binary("any", is_zero, binary("eq", left, one)))
-    answer = Select(UINT32, down, binary("sub", last, place), place)
-    return Scalar(_named(Select(UINT32, found, answer, const(2**32 - 1, UINT32))), in_kernel(what).frame)
+        part = ir.binary("and", ir.binary("shr", counted, place), ir.const(2**width - 1, UINT32))
+        there = _named(ir.Call(UINT32, "popcount", (part,)))
+        behind = _named(ir.binary("lt", there, left))
+        left = _named(ir.Select(UINT32, behind, ir.binary("sub", left, there), left))
+        place = _named(ir.Select(UINT32, behind, ir.binary("add", place, ir.const(width, UINT32)), place))
+    is_zero = _named(ir.binary("eq", number, ir.const(0)))
+    place = _named(ir.Select(UINT32, is_zero, start, place))
+    set_there = ir.binary("eq", ir.binary("and", ir.binary("shr", bits, place), one), one)
+    found = ir.binary("all", set_there, ir.binary("any", is_zero, ir.binary("eq", left, one)))
+    answer = ir.Select(UINT32, down, ir.binary("sub", last, place), place)
+    return Scalar(_named(ir.Select(UINT32, found, answer, ir.const(2**32 - 1, UINT32))), in_kernel(what).frame)
 
 
-def _reversed(bits: nodes.Expr) -> nodes.Expr:
+def _reversed(bits: ir.Expr) -> ir.Expr:
     """A word with its highest bit first."""
     for distance, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF), (16, 0x0000FFFF)):
-        low, by = const(mask, UINT32), const(distance, UINT32)
-        even, odd = binary("and", bits, low), binary("and", binary("shr", bits, by), low)
-        bits = _named(binary("or", binary("shl", even, by), odd))
+        low, by = ir.const(mask, UINT32), ir.const(distance, UINT32)
+        even, odd = ir.binary("and", bits, low), ir.binary("and", ir.binary("shr", bits, by), low)
+        bits = _named(ir.binary("or", ir.binary("shl", even, by), odd))
     return bits
 
 

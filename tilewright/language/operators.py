@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32
-from tilewright.ir.nodes import BINARY, Call, Const, Expr, Select, Unary
 from tilewright.language.mistakes import IntegerDivision, NumberExpected, TensorOperand
 from tilewright.language.promotion import literal_dtype, promote
 from tilewright.language.proxies import (
@@ -27,7 +26,7 @@ from tilewright.language.proxies import (
 )  # fmt: skip
 
 
-def operands(what: str, left: object, right: object) -> tuple[Expr, Expr]:
+def operands(what: str, left: object, right: object) -> tuple[ir.Expr, ir.Expr]:
     """Two numbers, at least one symbolic, as expressions of one dtype."""
     left, right = plain(left), plain(right)
     for value in (left, right):
@@ -47,10 +46,10 @@ def operands(what: str, left: object, right: object) -> tuple[Expr, Expr]:
 
 def combine(op: str, left: object, right: object) -> Scalar:
     """``left op right`` with promotion; arithmetic on two bools is done in int32."""
-    a, b = operands(f"`{BINARY[op]}`", left, right)
+    a, b = operands(f"`{ir.BINARY[op]}`", left, right)
     if a.dtype == BOOL and op not in ("eq", "ne"):
         a, b = convert(a, INT32), convert(b, INT32)
-    return Scalar(nodes.binary(op, a, b), frame_of(left, right))
+    return Scalar(ir.binary(op, a, b), frame_of(left, right))
 
 
 def divide(left: object, right: object) -> Scalar:
@@ -58,7 +57,7 @@ def divide(left: object, right: object) -> Scalar:
     a, b = operands("`/`", left, right)
     if not a.dtype.is_float:
         raise IntegerDivision()
-    return Scalar(nodes.binary("div", a, b), frame_of(left, right))
+    return Scalar(ir.binary("div", a, b), frame_of(left, right))
 
 
 def floor_divide(left: object, right: object) -> Scalar:
@@ -66,7 +65,7 @@ def floor_divide(left: object, right: object) -> Scalar:
     a, b = operands("`//`", left, right)
     _refuse_zero("`//`", right)
     if a.dtype.is_float:
-        return Scalar(Call(a.dtype, "floor", (nodes.binary("div", a, b),)), frame_of(left, right))
+        return Scalar(ir.Call(a.dtype, "floor", (ir.binary("div", a, b),)), frame_of(left, right))
     return combine("floordiv", left, right)
 
 
@@ -75,8 +74,8 @@ def floor_modulo(left: object, right: object) -> Scalar:
     a, b = operands("`%`", left, right)
     _refuse_zero("`%`", right)
     if a.dtype.is_float:
-        quotient = Call(a.dtype, "floor", (nodes.binary("div", a, b),))
-        return Scalar(nodes.binary("sub", a, nodes.binary("mul", quotient, b)), frame_of(left, right))
+        quotient = ir.Call(a.dtype, "floor", (ir.binary("div", a, b),))
+        return Scalar(ir.binary("sub", a, ir.binary("mul", quotient, b)), frame_of(left, right))
     return combine("floormod", left, right)
 
 
@@ -99,7 +98,7 @@ def power(left: object, right: object) -> object:
     a, b = operands("`**`", left, right)
     if not a.dtype.is_float:
         a, b = convert(a, FLOAT32), convert(b, FLOAT32)
-    return Scalar(Call(a.dtype, "pow", (a, b)), frame_of(left, right))
+    return Scalar(ir.Call(a.dtype, "pow", (a, b)), frame_of(left, right))
 
 
 def negative(value: Scalar) -> Scalar:
@@ -107,11 +106,11 @@ def negative(value: Scalar) -> Scalar:
     operand = as_expr(value)
     if operand.dtype == BOOL:
         operand = convert(operand, INT32)
-    if isinstance(operand, Const) and operand.dtype.minimum <= -operand.value <= operand.dtype.maximum:
-        return Scalar(Const(operand.dtype, -operand.value), value.frame)
-    if isinstance(operand, Const) and operand.dtype.is_float:
-        return Scalar(Const(operand.dtype, -operand.value), value.frame)
-    return Scalar(Unary(operand.dtype, "neg", operand), value.frame)
+    if isinstance(operand, ir.Const) and operand.dtype.minimum <= -operand.value <= operand.dtype.maximum:
+        return Scalar(ir.Const(operand.dtype, -operand.value), value.frame)
+    if isinstance(operand, ir.Const) and operand.dtype.is_float:
+        return Scalar(ir.Const(operand.dtype, -operand.value), value.frame)
+    return Scalar(ir.Unary(operand.dtype, "neg", operand), value.frame)
 
 
 def absolute(x: Value) -> Value:
@@ -130,17 +129,17 @@ def absolute(x: Value) -> Value:
     operand = as_expr(x)
     if operand.dtype.kind == "uint" or operand.dtype == BOOL:
         return x
-    return Scalar(Call(operand.dtype, "abs", (operand,)), x.frame)
+    return Scalar(ir.Call(operand.dtype, "abs", (operand,)), x.frame)
 
 
 def bitwise(op: str, left: object, right: object) -> Scalar:
     """``&``, ``|``, ``^`` on integers; on bools the logical operators."""
-    a, b = operands(f"`{BINARY[op]}`", left, right)
+    a, b = operands(f"`{ir.BINARY[op]}`", left, right)
     if a.dtype.is_float:
-        raise NumberExpected(f"an operand of `{BINARY[op]}`", "integers or bools", f"a {a.dtype}")
+        raise NumberExpected(f"an operand of `{ir.BINARY[op]}`", "integers or bools", f"a {a.dtype}")
     if a.dtype == BOOL:
         op = {"and": "all", "or": "any", "xor": "ne"}[op]
-    return Scalar(nodes.binary(op, a, b), frame_of(left, right))
+    return Scalar(ir.binary(op, a, b), frame_of(left, right))
 
 
 def shift(op: str, left: object, right: object) -> Scalar:
@@ -155,9 +154,9 @@ def shift(op: str, left: object, right: object) -> Scalar:
         b = convert(b, a.dtype)
     if not (a.dtype.is_integer and b.dtype.is_integer):
         raise NumberExpected(
-            f"an operand of `{BINARY[op]}`", "integers", f"a {a.dtype if a.dtype.is_float else b.dtype}"
+            f"an operand of `{ir.BINARY[op]}`", "integers", f"a {a.dtype if a.dtype.is_float else b.dtype}"
         )
-    return Scalar(nodes.binary(op, a, b), frame_of(left, right))
+    return Scalar(ir.binary(op, a, b), frame_of(left, right))
 
 
 def select(test: object, then: object, otherwise: object) -> Scalar:
@@ -175,7 +174,7 @@ def select(test: object, then: object, otherwise: object) -> Scalar:
         a, b = as_expr(then, what="a choice"), as_expr(otherwise, what="a choice")
         common = promote(a.dtype, b.dtype)
         a, b = convert(a, common), convert(b, common)
-    return Scalar(Select(a.dtype, condition(test), a, b), frame_of(test, then, otherwise))
+    return Scalar(ir.Select(a.dtype, condition(test), a, b), frame_of(test, then, otherwise))
 
 
 def invert(value: Scalar) -> Scalar:
@@ -183,7 +182,7 @@ def invert(value: Scalar) -> Scalar:
     operand = as_expr(value)
     if operand.dtype.is_float:
         raise NumberExpected("the operand of `~`", "an integer or a bool", describe(value))
-    return Scalar(Unary(operand.dtype, "not" if operand.dtype == BOOL else "invert", operand), value.frame)
+    return Scalar(ir.Unary(operand.dtype, "not" if operand.dtype == BOOL else "invert", operand), value.frame)
 
 
 Operation = Callable[[Any, Any], Any]

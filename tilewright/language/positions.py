@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Extent, Load, Parallel, Region, Select, Store, Var, binary, const
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import check_tile_place, in_kernel
 from tilewright.language.interface import made_word
@@ -46,10 +45,10 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
     )  # fmt: skip
 
 
-def _checked(source: Region, destination: Region, dim: int, what: str) -> int:
+def _checked(source: ir.Region, destination: ir.Region, dim: int, what: str) -> int:
     """The dimension, counted from the front."""
     for name, region in (("source", source), ("destination", destination)):
-        if any(isinstance(size, nodes.Expr) for size in region.extents):
+        if any(isinstance(size, ir.Expr) for size in region.extents):
             raise SymbolicExtent(what, name, region.buffer.name)
     rank = len(source.extents)
     if not -rank <= dim < rank:
@@ -61,37 +60,37 @@ def _checked(source: Region, destination: Region, dim: int, what: str) -> int:
     return dim % rank
 
 
-def _elementwise(extents: Sequence[Extent], body: Callable[[tuple[Var, ...]], Store]) -> None:
+def _elementwise(extents: Sequence[ir.Extent], body: Callable[[tuple[ir.Var, ...]], ir.Store]) -> None:
     """A loop over all elements."""
     builder, span = in_kernel("T.Parallel"), statement_here()
-    variables = tuple(Var(INT32, f"i{place}") for place in range(len(extents)))
+    variables = tuple(ir.Var(INT32, f"i{place}") for place in range(len(extents)))
     frame = builder.push("T.Parallel", span)
     builder.append(body(variables))
-    builder.append(Parallel(variables, tuple(extents), builder.pop(frame), span=span))
+    builder.append(ir.Parallel(variables, tuple(extents), builder.pop(frame), span=span))
 
 
-def _place(source: Region, best: nodes.Buffer, places: nodes.Buffer, axis: int, at: tuple[Var, ...]) -> Store:
+def _place(source: ir.Region, best: ir.Buffer, places: ir.Buffer, axis: int, at: tuple[ir.Var, ...]) -> ir.Store:
     """The number of an element that is the best, one before all of these for NaN, and one behind them for the
     others."""
     size = source.extents[axis]
     assert isinstance(size, int)
     start = [begin + var for begin, var in zip(source.starts, at, strict=True)]
-    element = Load(source.dtype, source.buffer, tuple(start))
-    of_line = Load(source.dtype, best, tuple(var for place, var in enumerate(at) if place != axis) or (const(0),))
-    number, count = at[axis], const(size)
-    found: nodes.Expr = Select(INT32, binary("eq", element, of_line), number, count)
+    element = ir.Load(source.dtype, source.buffer, tuple(start))
+    of_line = ir.Load(source.dtype, best, tuple(var for place, var in enumerate(at) if place != axis) or (ir.const(0),))
+    number, count = at[axis], ir.const(size)
+    found: ir.Expr = ir.Select(INT32, ir.binary("eq", element, of_line), number, count)
     if source.dtype.is_float:
-        found = Select(INT32, binary("ne", element, element), binary("sub", number, count), found)
-    return Store(places, at, found, span=statement_here())
+        found = ir.Select(INT32, ir.binary("ne", element, element), ir.binary("sub", number, count), found)
+    return ir.Store(places, at, found, span=statement_here())
 
 
-def _result(least: nodes.Buffer, destination: Region, count: int | nodes.Expr, at: tuple[Var, ...]) -> Store:
-    number = Load(INT32, least, at)
-    position = Select(INT32, binary("lt", number, const(0)), binary("add", number, nodes.expr(count)), number)
+def _result(least: ir.Buffer, destination: ir.Region, count: int | ir.Expr, at: tuple[ir.Var, ...]) -> ir.Store:
+    number = ir.Load(INT32, least, at)
+    position = ir.Select(INT32, ir.binary("lt", number, ir.const(0)), ir.binary("add", number, ir.expr(count)), number)
     known = (step for step, size in zip(at, least.shape, strict=True) if size != 1)
-    steps = [const(0) if size == 1 else next(known) for size in destination.extents]
+    steps = [ir.const(0) if size == 1 else next(known) for size in destination.extents]
     indices = tuple(begin + step for begin, step in zip(destination.starts, steps, strict=True))
-    return Store(destination.buffer, indices, nodes.cast(position, destination.dtype), span=statement_here())
+    return ir.Store(destination.buffer, indices, ir.cast(position, destination.dtype), span=statement_here())
 
 
 reduce_argmax, reduce_argmin = _position("max", "greatest"), _position("min", "least")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import numpy as np
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, FLOAT32, DType
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.ir.nodes import Buffer, Cast, Const, Expr, Extent, Load, Store
 from tilewright.language.builder import Frame, active, current, in_kernel, named
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import (
@@ -66,11 +65,11 @@ class Scalar:
         __eq__ = __ne__ = _of_two  # type: ignore[assignment]
         __neg__ = __pos__ = __abs__ = __invert__ = _of_one
 
-    def __init__(self, expr: Expr, frame: Frame | None = None) -> None:
+    def __init__(self, expr: ir.Expr, frame: Frame | None = None) -> None:
         self._expr, self.frame = expr, frame
 
     @property
-    def expr(self) -> Expr:
+    def expr(self) -> ir.Expr:
         """The expression, for use where the author stands now."""
         return self._expr
 
@@ -122,7 +121,7 @@ class Scalar:
 
     def known(self) -> bool | int | float | None:
         """The value, where it is a literal."""
-        return self._expr.value if isinstance(self._expr, Const) else None
+        return self._expr.value if isinstance(self._expr, ir.Const) else None
 
     def __bool__(self) -> bool:
         value = self.known()
@@ -170,15 +169,15 @@ class Variable(Scalar):
 
     __slots__ = ("buffer", "indices", "is_fresh")
 
-    def __init__(self, buffer: Buffer, indices: tuple[Expr, ...], frame: Frame | None) -> None:
-        super().__init__(Load(buffer.dtype, buffer, indices), frame)
+    def __init__(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], frame: Frame | None) -> None:
+        super().__init__(ir.Load(buffer.dtype, buffer, indices), frame)
         self.buffer, self.indices = buffer, indices
         self.is_fresh = True
         """No name has been given yet: the assignment that follows names it, later ones store into it."""
 
     @property
-    def expr(self) -> Expr:
-        return Load(self.buffer.dtype, self.buffer, self.indices)
+    def expr(self) -> ir.Expr:
+        return ir.Load(self.buffer.dtype, self.buffer, self.indices)
 
     @property
     def name(self) -> str:
@@ -194,7 +193,7 @@ class Variable(Scalar):
             raise NotIndexable(describe(self))
         check_scope(self.frame)
         stored = as_expr(value, self.buffer.dtype, f"the value of {self.name!r}")
-        current("a store").append(Store(self.buffer, self.indices, stored, span=statement_here()))
+        current("a store").append(ir.Store(self.buffer, self.indices, stored, span=statement_here()))
 
 
 class Element(Scalar):
@@ -203,9 +202,9 @@ class Element(Scalar):
     __slots__ = ("buffer", "from_end", "indices")
 
     def __init__(
-        self, buffer: Buffer, indices: tuple[Expr, ...], frame: Frame | None, from_end: tuple[int, ...] = ()
+        self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], frame: Frame | None, from_end: tuple[int, ...] = ()
     ) -> None:
-        super().__init__(Load(buffer.dtype, buffer, indices), frame)
+        super().__init__(ir.Load(buffer.dtype, buffer, indices), frame)
         self.buffer, self.indices = buffer, indices
         self.from_end = from_end
         """How far before the end of each dimension a negative Python number said it is; 0 where none did."""
@@ -240,7 +239,7 @@ def check_scope(frame: Frame | None) -> None:
         raise ValueOutOfScope("a value", frame.describe())
 
 
-def as_expr(value: object, dtype: DType | None = None, what: str = "this operand") -> Expr:
+def as_expr(value: object, dtype: DType | None = None, what: str = "this operand") -> ir.Expr:
     """A number as an expression, of `dtype` where one is given (literals convert, values are cast)."""
     if isinstance(value, Scalar):
         check_scope(value.frame)
@@ -254,36 +253,36 @@ def as_expr(value: object, dtype: DType | None = None, what: str = "this operand
 
 def default_dtype(value: bool | int | float) -> DType:
     """The dtype of a Python number that stands alone."""
-    return nodes.const(value).dtype
+    return ir.const(value).dtype
 
 
-def literal(value: bool | int | float, dtype: DType) -> Expr:
+def literal(value: bool | int | float, dtype: DType) -> ir.Expr:
     """A Python number as a literal of `dtype`, cast where the dtype cannot hold it."""
     if dtype.is_float:
         if literal_dtype(float(value), dtype) != dtype:
-            return Cast(dtype, Const(FLOAT32, float(value)))
-        return Const(dtype, float(value))
+            return ir.Cast(dtype, ir.Const(FLOAT32, float(value)))
+        return ir.Const(dtype, float(value))
     if dtype == BOOL:
-        return Const(BOOL, bool(value))
+        return ir.Const(BOOL, bool(value))
     if isinstance(value, float) and not value.is_integer():
-        return Cast(dtype, Const(FLOAT32, value))
+        return ir.Cast(dtype, ir.Const(FLOAT32, value))
     number = int(value)
     if dtype.minimum <= number <= dtype.maximum:
-        return Const(dtype, number)
-    return Cast(dtype, nodes.const(number))
+        return ir.Const(dtype, number)
+    return ir.Cast(dtype, ir.const(number))
 
 
-def convert(value: Expr, dtype: DType) -> Expr:
+def convert(value: ir.Expr, dtype: DType) -> ir.Expr:
     """`value` as `dtype`; a literal that its own type holds exactly is converted at once."""
     if value.dtype == dtype:
         return value
-    held = isinstance(value, Const) and (not value.dtype.is_float or value.dtype.holds(float(value.value)))
-    if isinstance(value, Const) and held and dtype.lanes == 1:
+    held = isinstance(value, ir.Const) and (not value.dtype.is_float or value.dtype.holds(float(value.value)))
+    if isinstance(value, ir.Const) and held and dtype.lanes == 1:
         return literal(value.value, dtype)
-    return nodes.cast(value, dtype)
+    return ir.cast(value, dtype)
 
 
-def named_by_author(value: Expr, name: str, what: str) -> Scalar:
+def named_by_author(value: ir.Expr, name: str, what: str) -> Scalar:
     """A value under the name that the author is about to give it, else under `name`: it is computed once, here."""
     builder = in_kernel(what)
     return Scalar(named(value, builder.take_name(name), what), builder.frame)
@@ -299,10 +298,10 @@ def frame_of(*values: object) -> Frame | None:
     return deepest
 
 
-def condition(value: object) -> Expr:
+def condition(value: object) -> ir.Expr:
     """The truth of a number, as a bool expression."""
     found = as_expr(value, what="a condition")
-    return found if found.dtype == BOOL else nodes.binary("ne", found, literal(0, found.dtype))
+    return found if found.dtype == BOOL else ir.binary("ne", found, literal(0, found.dtype))
 
 
 def known_value(value: object) -> object:
@@ -313,7 +312,7 @@ def known_value(value: object) -> object:
     return plain(value)
 
 
-def extent(value: object, what: str) -> Extent:
+def extent(value: object, what: str) -> ir.Extent:
     """A size: a Python int where it is known, else an integer expression.
 
     Raises
@@ -373,12 +372,12 @@ def one_of(value: object, known: Collection[str], what: str) -> str:
     return value
 
 
-def from_extent(size: Extent, frame: Frame | None = None) -> int | Scalar:
+def from_extent(size: ir.Extent, frame: Frame | None = None) -> int | Scalar:
     """A size as authors see it."""
     return size if isinstance(size, int) else Scalar(size, frame)
 
 
-def here(expr: Expr) -> Scalar:
+def here(expr: ir.Expr) -> Scalar:
     """A value that belongs to the innermost open statement list."""
     builder = active()
     return Scalar(expr, builder.frame if builder else None)

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 
 from tilewright import ops
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import Call, Region, Statement, Var
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import made_word, word
@@ -63,15 +62,15 @@ def _reduce_with_nan(buffer: object, out: object, kind: str, dim: object, clear:
     if not source.dtype.is_float:
         _reduce(buffer, out, kind, dim, clear, what)
         return
-    seen = [nodes.Buffer(builder.take_name("nan"), one.extents, INT32, "fragment") for one in (source, destination)]
-    marks, lines = map(nodes.whole, seen)
+    seen = [ir.Buffer(builder.take_name("nan"), one.extents, INT32, "fragment") for one in (source, destination)]
+    marks, lines = map(ir.whole, seen)
     for made in seen:
-        builder.append(nodes.Allocate(made, span=span))
+        builder.append(ir.Allocate(made, span=span))
 
-    def mark(of: Region, to: Region) -> None:
-        def one(*at: Var) -> Statement:
-            found = Call(BOOL, "isnan", (element(of, at),))
-            return store_element(to, at, nodes.Select(INT32, found, nodes.const(1), nodes.const(0)))
+    def mark(of: ir.Region, to: ir.Region) -> None:
+        def one(*at: ir.Var) -> ir.Statement:
+            found = ir.Call(BOOL, "isnan", (element(of, at),))
+            return store_element(to, at, ir.Select(INT32, found, ir.const(1), ir.const(0)))
 
         builder.append(parallel(of.tile_shape, one, span=span))
 
@@ -81,10 +80,10 @@ def _reduce_with_nan(buffer: object, out: object, kind: str, dim: object, clear:
     record_operator(ops.Reduce(marks, lines, "max", constant(dim, f"dim of {what}"), bool(clear), span=span), what)
     _reduce(buffer, out, kind, dim, clear, what)
 
-    def keep(*at: Var) -> Statement:
-        kept, nan = element(destination, at), nodes.const(math.nan, destination.dtype)
-        has_nan = nodes.binary("ne", element(lines, at), nodes.const(0))
-        return store_element(destination, at, nodes.Select(destination.dtype, has_nan, nan, kept))
+    def keep(*at: ir.Var) -> ir.Statement:
+        kept, nan = element(destination, at), ir.const(math.nan, destination.dtype)
+        has_nan = ir.binary("ne", element(lines, at), ir.const(0))
+        return store_element(destination, at, ir.Select(destination.dtype, has_nan, nan, kept))
 
     builder.append(parallel(destination.tile_shape, keep, span=span))
 
@@ -156,7 +155,7 @@ def _condition_of_tile(name: str, found: str, differ: str) -> Callable[..., Scal
     def call(buffer: object) -> Scalar:
         in_kernel(f"T.{name}")
         region = region_of(buffer, f"the argument of T.{name}")
-        return Scalar(Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
+        return Scalar(ir.Call(BOOL, name, (region,)), getattr(buffer, "frame", None))
 
     meaning = f"Whether {found} of a tile or slice {differ} from zero."
     example = "T.copy(A, shared)", f"if T.{name}(shared[0, 0:8]):", "    C[0, 0] = 1"

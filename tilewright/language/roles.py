@@ -22,8 +22,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright import ops
-from tilewright.ir import nodes
-from tilewright.ir.nodes import CHANNEL_SCOPES, Buffer, ChannelStatement, Role, Var
+from tilewright.ir import nodes as ir
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
@@ -53,25 +52,25 @@ class Channel:
 
     def acquire(self, iteration: object) -> Scalar:
         """A writer waits until its slot is free.  Returns the slot's number."""
-        return self._step(nodes.Acquire, iteration, "acquire")
+        return self._step(ir.Acquire, iteration, "acquire")
 
     def publish(self, iteration: object) -> None:
         """A writer hands its slot over: it is received once all that was copied there has landed."""
-        self._step(nodes.Publish, iteration, "publish")
+        self._step(ir.Publish, iteration, "publish")
 
     def receive(self, iteration: object) -> Scalar:
         """A reader waits until its slot is filled.  Returns the slot's number."""
-        return self._step(nodes.Receive, iteration, "receive")
+        return self._step(ir.Receive, iteration, "receive")
 
     def release(self, iteration: object) -> None:
         """A reader is done with its slot."""
-        self._step(nodes.Release, iteration, "release")
+        self._step(ir.Release, iteration, "release")
 
-    def _step(self, kind: type[ChannelStatement], iteration: object, word: str) -> Scalar:
+    def _step(self, kind: type[ir.ChannelStatement], iteration: object, word: str) -> Scalar:
         builder = in_kernel(word)
         if builder.enclosing("T.role") is None:
             raise MisplacedRole(f"`{word}` stands outside of `T.role`", "a channel joins roles: write it inside one")
-        number = as_expr(iteration, nodes.dtypes.INT32, f"the iteration of {word}")
+        number = as_expr(iteration, ir.dtypes.INT32, f"the iteration of {word}")
         record(kind(self.name, number, span=statement_here()), word)
         frame = iteration.frame if isinstance(iteration, Scalar) else None
         return Scalar(number % self.stages, frame)
@@ -92,7 +91,7 @@ def channel(
         instances, the second slots.
     """
     builder = in_kernel("T.channel")
-    tiles: list[Buffer] = []
+    tiles: list[ir.Buffer] = []
     for buffer in buffers:
         if not isinstance(buffer, BufferProxy) or buffer.buffer.scope != "shared" or buffer.buffer.rank < 2:
             raise TileExpected("T.channel", describe(buffer))
@@ -102,10 +101,10 @@ def channel(
     depths = {tile.static_shape[1 if scope == "warp" else 0] for tile in tiles}
     if len(depths) != 1:
         raise NumberExpected("T.channel", "shared tiles with the same number of slots", str(sorted(depths)))
-    one_of(scope, CHANNEL_SCOPES, "the scope of T.channel")
+    one_of(scope, ir.CHANNEL_SCOPES, "the scope of T.channel")
     name = builder.take_name("channel")
     stages = depths.pop()
-    made = nodes.Channel(
+    made = ir.Channel(
         name, tuple(tiles), stages, _names(writers), _names(readers), scope, span=statement_here()
     )  # fmt: skip
     builder.append(made)
@@ -132,12 +131,12 @@ class RolesContext(BlockContext):
         body = current("T.roles").pop(self.frame)
         if exception[0] is not None:
             return
-        stray = next((found for found in body.statements if not isinstance(found, Role)), None)
+        stray = next((found for found in body.statements if not isinstance(found, ir.Role)), None)
         if stray is not None:
             raise MisplacedRole(
                 "a statement stands in `T.roles` outside of any role", "put it in a role, or before `T.roles`"
             ).at(stray.span)
-        made = nodes.Roles(tuple(found for found in body.statements if isinstance(found, Role)), span=self.span)
+        made = ir.Roles(tuple(found for found in body.statements if isinstance(found, ir.Role)), span=self.span)
         for group in made.warpgroups():
             kept = {role.registers for role in group}
             if kept != {None} and (len(kept) > 1 or sum(role.all_warps for role in group) % 4):
@@ -151,7 +150,7 @@ class RoleContext(BlockContext):
     def __init__(self, name: str, warps: int, registers: int | None, instances: int | None) -> None:
         self.name, self.warps, self.registers = name, warps, registers
         self.instances = 1 if instances is None else instances
-        self.index = None if instances is None else Var(nodes.dtypes.INT32, name)
+        self.index = None if instances is None else ir.Var(ir.dtypes.INT32, name)
         self.span = statement_here()
 
     def __enter__(self) -> Value | None:
@@ -170,7 +169,7 @@ class RoleContext(BlockContext):
     def __exit__(self, *exception: object) -> None:
         body = current("T.role").pop(self.frame)
         if exception[0] is None:
-            record(Role(self.name, self.warps, body, self.registers, self.instances, self.index, span=self.span))
+            record(ir.Role(self.name, self.warps, body, self.registers, self.instances, self.index, span=self.span))
 
 
 @word
@@ -243,7 +242,7 @@ def wgmma_gemm(
     started = builder.frame.statements.pop()
     assert isinstance(started, ops.Gemm)
     builder.append(replace(started, token=WGMMA))
-    builder.append(nodes.Commit(WGMMA, span=started.span))
+    builder.append(ir.Commit(WGMMA, span=started.span))
 
 
 @word
@@ -266,7 +265,7 @@ def wait_wgmma(id: object = 0, *finished: object) -> None:
     """
     builder = in_kernel("T.wait_wgmma")
     count = constant_within(id, "the argument of T.wait_wgmma", 0, 7)
-    record(nodes.Wait(WGMMA, count, span=statement_here()))
+    record(ir.Wait(WGMMA, count, span=statement_here()))
     for fragment in finished if count else ():
         region = region_of(fragment, "an accumulator of T.wait_wgmma")
-        builder.append(nodes.Evaluate(nodes.Call(nodes.dtypes.BOOL, "settle", (region,)), span=statement_here()))
+        builder.append(ir.Evaluate(ir.Call(ir.dtypes.BOOL, "settle", (region,)), span=statement_here()))

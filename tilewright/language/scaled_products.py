@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from tilewright import ops
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, INT32, UINT8
-from tilewright.ir.nodes import Expr, Extent, Load, Parallel, Region, Store, Var, binary, cast, const
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import called, word
@@ -77,9 +76,9 @@ def e8m0_to_float(code: object) -> Scalar:
     return Scalar(_as_float(operand), frame_of(code))
 
 
-def _as_float(code: Expr) -> Expr:
-    number = code if code.dtype != UINT8 else nodes.Reinterpret(E8M0, code)
-    return cast(number, nodes.dtypes.FLOAT32)
+def _as_float(code: ir.Expr) -> ir.Expr:
+    number = code if code.dtype != UINT8 else ir.Reinterpret(E8M0, code)
+    return ir.cast(number, ir.dtypes.FLOAT32)
 
 
 @word
@@ -165,12 +164,12 @@ def fp8_scaled_matmul(
     for first in range(0, K, run):
         part = alloc_fragment((M, N), "float32")
         runs = _run(left, -1, first, run), _run(right, -1 if transpose_B else -2, first, run)
-        product = ops.Gemm(*runs, nodes.whole(part.buffer), False, bool(transpose_B), True, span=statement_here())
+        product = ops.Gemm(*runs, ir.whole(part.buffer), False, bool(transpose_B), True, span=statement_here())
         record_tiles(product, WHAT, A_fp8=runs[0], B_fp8=runs[1])
         _add(part.buffer, scales, first, c)
 
 
-def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region, powers: bool) -> None:
+def _check_types(a: ir.Region, of_a: ir.Region, b: ir.Region, of_b: ir.Region, c: ir.Region, powers: bool) -> None:
     for name, operand in (("A_fp8", a), ("B_fp8", b)):
         if operand.dtype.name not in OPERANDS:
             raise WrongOperandType(
@@ -187,7 +186,7 @@ def _check_types(a: Region, of_a: Region, b: Region, of_b: Region, c: Region, po
         raise WrongOperandType(f"C output must be float32, but {c.buffer.name!r} is {c.dtype}", hint="or a half type")
 
 
-def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int, int]:
+def _sizes(a: ir.Region, b: ir.Region, c: ir.Region, transpose_B: bool) -> tuple[int, int, int]:
     """M, N and K."""
     shapes: dict[str, tuple[int, ...]] = {}
     for name, region in (("A_fp8", a), ("B_fp8", b), ("C_out", c)):
@@ -214,31 +213,31 @@ def _sizes(a: Region, b: Region, c: Region, transpose_B: bool) -> tuple[int, int
     return M, N, K
 
 
-def _tile(region: Region, exact: bool) -> Region:
+def _tile(region: ir.Region, exact: bool) -> ir.Region:
     """An operand as matrix instructions take it: in shared memory or registers, as halves where sums shall be exact."""
     if region.buffer.scope != "global" and not exact:
         return region
-    tile = nodes.whole(alloc_shared(tuple(region.extents[-2:]), "float16" if exact else region.dtype.name).buffer)
+    tile = ir.whole(alloc_shared(tuple(region.extents[-2:]), "float16" if exact else region.dtype.name).buffer)
     record_tiles(ops.Copy(region, tile, span=statement_here()), WHAT, source=region, destination=tile)
     return tile
 
 
-def _part_of(region: Region, axis: int, offset: object, size: Extent) -> Region:
+def _part_of(region: ir.Region, axis: int, offset: object, size: ir.Extent) -> ir.Region:
     """So many lines of a region along one of its dimensions, from one on."""
-    return _run(region, axis, const(0) if offset is None else as_expr(offset, INT32), size)
+    return _run(region, axis, ir.const(0) if offset is None else as_expr(offset, INT32), size)
 
 
-def _from(region: Region, offset: object, size: int) -> Region:
+def _from(region: ir.Region, offset: object, size: int) -> ir.Region:
     """The scales of the lines from one on."""
     return region if offset is None else _part_of(region, -1 if len(region.extents) == 1 else -2, offset, size)
 
 
-def _run(region: Region, axis: int, first: Expr | int, size: Extent) -> Region:
+def _run(region: ir.Region, axis: int, first: ir.Expr | int, size: ir.Extent) -> ir.Region:
     """A part of a region along one of its dimensions, counted from the end."""
     place = len(region.extents) + axis
     starts = [one + first if at == place else one for at, one in enumerate(region.starts)]
     extents = [size if at == place else one for at, one in enumerate(region.extents)]
-    return Region(region.buffer, tuple(starts), tuple(extents))
+    return ir.Region(region.buffer, tuple(starts), tuple(extents))
 
 
 class _Scale:
@@ -247,7 +246,7 @@ class _Scale:
     `block` is how many columns of K one serves, where the author says so.
     """
 
-    def __init__(self, region: Region, of: str, size: int, K: int, line: str, block: int | None) -> None:
+    def __init__(self, region: ir.Region, of: str, size: int, K: int, line: str, block: int | None) -> None:
         extents = region.extents
         wide = [axis for axis, extent in enumerate(extents) if extent != 1]
         last = len(extents) - 1
@@ -280,28 +279,28 @@ class _Scale:
             hint=f"one element, {size} of them, ({size}, G), or (blocks, G), where G divides K = {K}",
         )
 
-    def at(self, line: Expr, first: int) -> Expr:
+    def at(self, line: ir.Expr, first: int) -> ir.Expr:
         """The scale of a row of A, or a column of B, for the run of K that begins at `first`, float32."""
         place = list(self.region.starts)
         for axis, step in (
-            (self.line_axis, line // self.each), (self.part_axis, const(first // self.run))
+            (self.line_axis, line // self.each), (self.part_axis, ir.const(first // self.run))
         ):  # fmt: skip
             if axis is not None:
                 place[axis] = place[axis] + step
-        return _as_float(Load(self.region.dtype, self.region.buffer, tuple(place)))
+        return _as_float(ir.Load(self.region.dtype, self.region.buffer, tuple(place)))
 
 
-def _add(part: nodes.Buffer, scales: tuple[_Scale, _Scale], first: int, c: Region) -> None:
+def _add(part: ir.Buffer, scales: tuple[_Scale, _Scale], first: int, c: ir.Region) -> None:
     """``c[i, j] += part[i, j] * scale of row i * scale of column j``."""
     builder, span = in_kernel("T.Parallel"), statement_here()
-    i, j = Var(INT32, "i"), Var(INT32, "j")
+    i, j = ir.Var(INT32, "i"), ir.Var(INT32, "j")
     frame = builder.push("T.Parallel", span)
-    sums = Load(part.dtype, part, (i, j))
-    factor = binary("mul", scales[0].at(i, first), scales[1].at(j, first))
+    sums = ir.Load(part.dtype, part, (i, j))
+    factor = ir.binary("mul", scales[0].at(i, first), scales[1].at(j, first))
     leading = len(c.extents) - 2
-    offsets = (*(const(0),) * leading, i, j)
+    offsets = (*(ir.const(0),) * leading, i, j)
     place = tuple(start + step for start, step in zip(c.starts, offsets, strict=True))
-    old = cast(Load(c.dtype, c.buffer, place), part.dtype)
-    total = binary("add", old, binary("mul", sums, factor))
-    builder.append(Store(c.buffer, place, cast(total, c.dtype), span=span))
-    builder.append(Parallel((i, j), part.static_shape, builder.pop(frame), span=span))
+    old = ir.cast(ir.Load(c.dtype, c.buffer, place), part.dtype)
+    total = ir.binary("add", old, ir.binary("mul", sums, factor))
+    builder.append(ir.Store(c.buffer, place, ir.cast(total, c.dtype), span=span))
+    builder.append(ir.Parallel((i, j), part.static_shape, builder.pop(frame), span=span))

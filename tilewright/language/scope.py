@@ -13,25 +13,8 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import (
-    Assert,
-    Binary,
-    Break,
-    Call,
-    Cast,
-    Const,
-    Continue,
-    Expr,
-    Let,
-    Load,
-    Return,
-    Select,
-    Store,
-    Unary,
-    Var,
-)  # fmt: skip
 from tilewright.language.branches import (
     BUILTINS,
     BlockContext,
@@ -145,7 +128,7 @@ class Scope:
         check_scope(variable.frame)
         dtype = variable.buffer.dtype
         expr = as_expr(value, dtype, f"the value of {variable.name!r}")
-        self.builder.append(Store(variable.buffer, variable.indices, expr, span=statement_here()))
+        self.builder.append(ir.Store(variable.buffer, variable.indices, expr, span=statement_here()))
 
     def augment(self, name: str, op: str, old: object, value: object) -> Any:
         """``name op= value``: Python's own operator on Python's own objects."""
@@ -218,7 +201,7 @@ class Scope:
                 raise SymbolicExit(word, self.builder.frame.describe())
             return True
         check_exit(self.builder, word)
-        self.builder.append((Break if word == "break" else Continue)(span=statement_here()))
+        self.builder.append((ir.Break if word == "break" else ir.Continue)(span=statement_here()))
         return False
 
     def returns(self, value: object = None) -> bool:
@@ -231,7 +214,7 @@ class Scope:
                 "`return` of a value stands in " + (where.describe() if where else "control flow of the program"),
                 "a macro or a kernel returns its value at its end; use T.if_then_else or T.alloc_var to choose one",
             )
-        self.builder.append(Return(span=statement_here()))
+        self.builder.append(ir.Return(span=statement_here()))
         return False
 
     def result(self, value: object) -> Any:
@@ -249,7 +232,7 @@ class Scope:
         """``assert``: the program's on a symbolic condition, else Python's."""
         if is_symbolic(test):
             text = message()
-            self.builder.append(Assert(condition(test), "" if text is None else str(text), span=statement_here()))
+            self.builder.append(ir.Assert(condition(test), "" if text is None else str(text), span=statement_here()))
         elif not test:
             raise AssertionError(*([] if message() is None else [message()]))
 
@@ -283,14 +266,14 @@ class Scope:
                     continue
                 return Scalar(literal(not neutral, BOOL))
             deeper = frame_of(value, right)
-            value = Scalar(nodes.binary(op, condition(value), condition(right)), deeper)
+            value = Scalar(ir.binary(op, condition(value), condition(right)), deeper)
         return value
 
     def negate(self, value: object) -> object:
         """``not value``."""
         if not is_symbolic(value):
             return not value
-        return Scalar(Unary(BOOL, "not", condition(value)), value.frame)
+        return Scalar(ir.Unary(BOOL, "not", condition(value)), value.frame)
 
     def chain(self, first: object, *links: tuple[str, Callable[[], object]]) -> object:
         """``a < b < c``, every operand evaluated once."""
@@ -343,8 +326,8 @@ def _let(value: Scalar, name: str) -> Scalar:
     if _stays_inline(expr):
         return Scalar(expr, value.frame) if isinstance(value, (Element, Variable)) else value
     builder = current("a value")
-    var = Var(expr.dtype, name)
-    builder.append(Let(var, expr, span=statement_here()))
+    var = ir.Var(expr.dtype, name)
+    builder.append(ir.Let(var, expr, span=statement_here()))
     return Scalar(var, builder.frame)
 
 
@@ -352,17 +335,17 @@ def _same(value: object) -> object:
     return value
 
 
-def _stays_inline(expr: Expr) -> bool:
-    if expr.dtype.is_float and not isinstance(expr, (Const, Var)):
+def _stays_inline(expr: ir.Expr) -> bool:
+    if expr.dtype.is_float and not isinstance(expr, (ir.Const, ir.Var)):
         return False
     return _count(expr, INLINE_NODES) >= 0
 
 
-def _count(expr: Expr, left: int) -> int:
+def _count(expr: ir.Expr, left: int) -> int:
     """`left` less the nodes of `expr`; negative where it has too many or may change between two evaluations."""
-    if isinstance(expr, (Const, Var)):
+    if isinstance(expr, (ir.Const, ir.Var)):
         return left - 1
-    if isinstance(expr, (Load, Call)) or left <= 0:
+    if isinstance(expr, (ir.Load, ir.Call)) or left <= 0:
         return -1
     for part in _PARTS[type(expr)](expr):
         left = _count(part, left)
@@ -371,11 +354,11 @@ def _count(expr: Expr, left: int) -> int:
     return left - 1
 
 
-_PARTS: dict[type[Expr], Callable[[Any], tuple[Expr, ...]]] = {
-    Binary: lambda e: (e.left, e.right),
-    Unary: lambda e: (e.value,),
-    Cast: lambda e: (e.value,),
-    nodes.Reinterpret: lambda e: (e.value,),
-    nodes.Broadcast: lambda e: (e.value,),
-    Select: lambda e: (e.condition, e.then, e.otherwise),
+_PARTS: dict[type[ir.Expr], Callable[[Any], tuple[ir.Expr, ...]]] = {
+    ir.Binary: lambda e: (e.left, e.right),
+    ir.Unary: lambda e: (e.value,),
+    ir.Cast: lambda e: (e.value,),
+    ir.Reinterpret: lambda e: (e.value,),
+    ir.Broadcast: lambda e: (e.value,),
+    ir.Select: lambda e: (e.condition, e.then, e.otherwise),
 }

@@ -11,26 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.effects import own_writes, root
-from tilewright.ir.nodes import (
-    WARP,
-    Allocate,
-    Buffer,
-    Call,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    Parallel,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    Store,
-    TileOperator,
-    Var,
-)
 from tilewright.ir.substitution import fresh, substitute
 from tilewright.ir.visitor import find
 from tilewright.language.mistakes import MisplacedRole
@@ -57,13 +39,13 @@ class Sink:
     before, after : statements around the roles, in the same sequence.
     """
 
-    thread_vars: tuple[Var, Var, Var]
-    indices: Callable[[int], dict[Var, Expr]]
-    remember: Callable[[Seq, Seq], None]
-    before: list[Statement]
-    after: list[Statement]
+    thread_vars: tuple[ir.Var, ir.Var, ir.Var]
+    indices: Callable[[int], dict[ir.Var, ir.Expr]]
+    remember: Callable[[ir.Seq, ir.Seq], None]
+    before: list[ir.Statement]
+    after: list[ir.Statement]
 
-    def around(self, roles: Roles) -> tuple[list[Statement], Roles, list[Statement]]:
+    def around(self, roles: ir.Roles) -> tuple[list[ir.Statement], ir.Roles, list[ir.Statement]]:
         """What stays before the roles, the roles, and what stays behind them."""
         own = self._own()
         bodies, after = self._with_endings(roles, own)
@@ -71,31 +53,31 @@ class Sink:
         slices = [self._slice(self.before, body, own) for body in bodies]
         moved = {one for needed in slices for one in needed}
         stays = [one for one in self.before if one not in moved]
-        kept = set(self._slice([one for one in self.before if one in moved], Seq((*stays, *after)), own))
+        kept = set(self._slice([one for one in self.before if one in moved], ir.Seq((*stays, *after)), own))
         before = [one for one in self.before if one not in moved or one in kept]
-        made: list[Role] = []
+        made: list[ir.Role] = []
         taken = bool(kept)
         first = 0
         for role, body, needed in zip(roles.roles, bodies, slices, strict=True):
-            whole = Seq((*needed, *body.statements), span=body.span)
+            whole = ir.Seq((*needed, *body.statements), span=body.span)
             if needed and (taken or any(one in earlier for earlier in slices[: len(made)] for one in needed)):
                 copied = fresh(whole)
                 self.remember(whole, copied)
                 whole = copied
-            made.append(replace(role, body=substitute(whole, self.indices(first * WARP))))
+            made.append(replace(role, body=substitute(whole, self.indices(first * ir.WARP))))
             first += role.warps
         return before, replace(roles, roles=tuple(made)), after
 
-    def _own(self) -> set[Buffer | Var]:
+    def _own(self) -> set[ir.Buffer | ir.Var]:
         """Memory that threads have for themselves, and names whose values differ between them or depend on it."""
-        own: set[Buffer | Var] = set(self.thread_vars)
-        own |= {one.buffer for one in self.before if isinstance(one, Allocate) and one.buffer.scope in PRIVATE}
+        own: set[ir.Buffer | ir.Var] = set(self.thread_vars)
+        own |= {one.buffer for one in self.before if isinstance(one, ir.Allocate) and one.buffer.scope in PRIVATE}
         for one in self.before:
-            if isinstance(one, Let) and not own.isdisjoint(mentioned(one)):
+            if isinstance(one, ir.Let) and not own.isdisjoint(mentioned(one)):
                 own.add(one.var)
         return own - set(self.thread_vars)
 
-    def _movable(self, own: set[Buffer | Var], bodies: Sequence[Seq]) -> set[Buffer | Var]:
+    def _movable(self, own: set[ir.Buffer | ir.Var], bodies: Sequence[ir.Seq]) -> set[ir.Buffer | ir.Var]:
         """What of the threads' own roles may make for themselves, later than all of them would.
 
         Whatever else is left out is what each thread has, in the roles as before them; a fragment that is left out is
@@ -103,9 +85,9 @@ class Sink:
         """
         written = [{one for one in map(root, all_written(body)) if one.scope not in PRIVATE} for body in bodies]
         while True:
-            stuck: set[Buffer | Var] = set()
+            stuck: set[ir.Buffer | ir.Var] = set()
             needs = [self._needs(self.before, body, own) for body in bodies]
-            changed: set[Buffer | Var] = set()
+            changed: set[ir.Buffer | ir.Var] = set()
             for one in reversed(self.before):
                 made, reads = _made(one), mentioned(one) - own
                 others = {root(buffer) for buffer in _written(one)} - own
@@ -117,7 +99,7 @@ class Sink:
                     stuck |= made & own
                 elif others:  # what is of no thread alone is made once; fragments beside it are no role's
                     stuck |= {
-                        thing for thing in made & own if not isinstance(thing, Buffer) or thing.scope != "fragment"
+                        thing for thing in made & own if not isinstance(thing, ir.Buffer) or thing.scope != "fragment"
                     }
                 changed |= others
             if not stuck:
@@ -125,25 +107,25 @@ class Sink:
             own = own - stuck
 
     @staticmethod
-    def _crossing(bodies: Sequence[Seq], after: Sequence[Statement]) -> set[Buffer]:
+    def _crossing(bodies: Sequence[ir.Seq], after: Sequence[ir.Statement]) -> set[ir.Buffer]:
         """What a thread sets in its role and reads behind it: a copy of the role's own would be lost."""
         written = {root(buffer) for body in bodies for buffer in all_written(body)}
         found = {one for one in written if one.scope in PRIVATE}
         first = {one: next((user for user in after if one in mentioned(user)), None) for one in found}
         return {one for one, user in first.items() if user is not None and not _overwrites(user, one)}
 
-    def _with_endings(self, roles: Roles, own: set[Buffer | Var]) -> tuple[list[Seq], list[Statement]]:
+    def _with_endings(self, roles: ir.Roles, own: set[ir.Buffer | ir.Var]) -> tuple[list[ir.Seq], list[ir.Statement]]:
         """The roles' bodies, each with the statements behind the roles that go on with its fragments alone: what is in
         them of a thread for itself, all threads do."""
         users = [mentioned(role.body) & own for role in roles.roles]
         bodies = [list(role.body.statements) for role in roles.roles]
-        after: list[Statement] = []
+        after: list[ir.Statement] = []
         for one in self.after:
             touched = mentioned(one) & own
-            held = {node for node in touched if isinstance(node, Buffer) and node.scope == "fragment"}
+            held = {node for node in touched if isinstance(node, ir.Buffer) and node.scope == "fragment"}
             owners = [number for number, used in enumerate(users) if not held.isdisjoint(used)]
-            tiles = [node for node in find(one, Buffer) if root(node).scope in ("shared", "barrier")]
-            goes_on = len(owners) == 1 and not tiles and isinstance(one, (TileOperator, Parallel, For, If))
+            tiles = [node for node in find(one, ir.Buffer) if root(node).scope in ("shared", "barrier")]
+            goes_on = len(owners) == 1 and not tiles and isinstance(one, (ir.TileOperator, ir.Parallel, ir.For, ir.If))
             if goes_on and not _follows(one, after):
                 bodies[owners[0]].append(one)
                 users[owners[0]] |= touched
@@ -152,7 +134,7 @@ class Sink:
         return [replace(role.body, statements=tuple(body)) for role, body in zip(roles.roles, bodies)], after
 
     @staticmethod
-    def _needs(before: Sequence[Statement], body: Seq, own: set[Buffer | Var]) -> list[Statement]:
+    def _needs(before: Sequence[ir.Statement], body: ir.Seq, own: set[ir.Buffer | ir.Var]) -> list[ir.Statement]:
         """The statements that make what `body` uses of the threads' own, in order."""
         needed, found = mentioned(body) & own, []
         for one in reversed(before):
@@ -161,7 +143,7 @@ class Sink:
                 needed |= mentioned(one) & own
         return found[::-1]
 
-    def _slice(self, before: Sequence[Statement], body: Seq, own: set[Buffer | Var]) -> list[Statement]:
+    def _slice(self, before: Sequence[ir.Statement], body: ir.Seq, own: set[ir.Buffer | ir.Var]) -> list[ir.Statement]:
         """The same, where each of them makes nothing else."""
         found = self._needs(before, body, own)
         for one in found:
@@ -174,35 +156,37 @@ class Sink:
         return found
 
 
-def _names(things: Iterable[Buffer | Var]) -> str:
+def _names(things: Iterable[ir.Buffer | ir.Var]) -> str:
     return ", ".join(sorted(thing.name for thing in things))
 
 
-def _meets(statement: Statement) -> bool:
+def _meets(statement: ir.Statement) -> bool:
     """Whether all threads of the block wait for one another in a statement."""
-    return any(node.function in TOGETHER or node.function.startswith("sync_threads") for node in find(statement, Call))
+    return any(
+        node.function in TOGETHER or node.function.startswith("sync_threads") for node in find(statement, ir.Call)
+    )
 
 
-def _follows(statement: Statement, earlier: Sequence[Statement]) -> bool:
+def _follows(statement: ir.Statement, earlier: Sequence[ir.Statement]) -> bool:
     """Whether a statement needs what stands before it to be done first: its values, its reads, or that threads meet."""
     touched, written = mentioned(statement), _made(statement)
-    in_memory = any(root(node).scope == "global" for node in find(statement, Buffer))
+    in_memory = any(root(node).scope == "global" for node in find(statement, ir.Buffer))
     return any(
         not touched.isdisjoint(_made(one))
         or not written.isdisjoint(mentioned(one))
-        or (in_memory and any(node.function in TOGETHER for node in find(one, Call)))
+        or (in_memory and any(node.function in TOGETHER for node in find(one, ir.Call)))
         for one in earlier
     )
 
 
-def _overwrites(statement: Statement, tile: Buffer) -> bool:
+def _overwrites(statement: ir.Statement, tile: ir.Buffer) -> bool:
     """Whether a statement sets the whole of a tile and reads nothing of it."""
-    if isinstance(statement, TileOperator):
+    if isinstance(statement, ir.TileOperator):
         return statement.overwrites(tile)
-    if not isinstance(statement, Parallel) or any(root(node.buffer) is tile for node in find(statement, Load)):
+    if not isinstance(statement, ir.Parallel) or any(root(node.buffer) is tile for node in find(statement, ir.Load)):
         return False
     return any(
-        isinstance(one, Store)
+        isinstance(one, ir.Store)
         and one.buffer is tile
         and one.indices == statement.vars
         and tuple(statement.extents) == tuple(tile.shape)
@@ -210,27 +194,27 @@ def _overwrites(statement: Statement, tile: Buffer) -> bool:
     )
 
 
-def _made(statement: Statement) -> set[Buffer | Var]:
+def _made(statement: ir.Statement) -> set[ir.Buffer | ir.Var]:
     """Names and memory that a statement makes or writes."""
-    if isinstance(statement, Let):
+    if isinstance(statement, ir.Let):
         return {statement.var}
-    if isinstance(statement, Allocate):
+    if isinstance(statement, ir.Allocate):
         return {statement.buffer}
     return {root(buffer) for buffer in _written(statement)}
 
 
-def _written(statement: Statement) -> Iterator[Buffer]:
-    for node in find(statement, Statement):
+def _written(statement: ir.Statement) -> Iterator[ir.Buffer]:
+    for node in find(statement, ir.Statement):
         yield from own_writes(node)
 
 
-def all_written(body: Seq) -> list[Buffer]:
+def all_written(body: ir.Seq) -> list[ir.Buffer]:
     return [buffer for one in body.statements for buffer in _written(one)]
 
 
-def mentioned(statement: Statement) -> set[Buffer | Var]:
-    return {root(node) if isinstance(node, Buffer) else node for node in find(statement, Buffer, Var)}
+def mentioned(statement: ir.Statement) -> set[ir.Buffer | ir.Var]:
+    return {root(node) if isinstance(node, ir.Buffer) else node for node in find(statement, ir.Buffer, ir.Var)}
 
 
-def allocated(body: Seq) -> list[Buffer]:
-    return [node.buffer for node in find(body, Allocate)]
+def allocated(body: ir.Seq) -> list[ir.Buffer]:
+    return [node.buffer for node in find(body, ir.Allocate)]

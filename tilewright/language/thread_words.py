@@ -8,28 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import (
-    WARP,
-    Allocate,
-    Buffer,
-    Call,
-    Const,
-    Evaluate,
-    Expr,
-    For,
-    If,
-    Load,
-    Parallel,
-    Region,
-    Select,
-    Statement,
-    Store,
-    Var,
-    const,
-    index_binary,
-    seq,
-)
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewriter, Rewritten, walk
 from tilewright.language.branches import BlockContext, LoopContext
@@ -98,7 +78,7 @@ class ThreadLoop(Scalar, LoopContext):
         if count == extent:
             builder.append(body)
         else:
-            builder.append(If(index_binary("lt", thread, count), body, span=self.span))
+            builder.append(ir.If(ir.index_binary("lt", thread, count), body, span=self.span))
 
 
 @word
@@ -181,7 +161,7 @@ class Attribute(BlockContext):
         context = in_kernel("T.attr").kernel
         context.reducer = self.before
         if self.name == "async_scope" and exception[0] is None:
-            inside = seq(*self.frame.statements[self.first :])
+            inside = ir.seq(*self.frame.statements[self.first :])
             self.frame.statements[self.first :] = _Asynchronous()(inside).statements
 
 
@@ -189,23 +169,23 @@ class _Asynchronous(Rewriter):
     """Stores of a thread that copy from tensors to shared tiles become cp.async; of parallel loops the compiler sees to
     it."""
 
-    def visit_Parallel(self, loop: Parallel) -> Parallel:
+    def visit_Parallel(self, loop: ir.Parallel) -> ir.Parallel:
         return replace(loop, token=BY_HAND)
 
-    def visit_For(self, loop: For) -> Rewritten:
-        if loop.kind != "vectorize" or not isinstance(loop.stop, Const):
+    def visit_For(self, loop: ir.For) -> Rewritten:
+        if loop.kind != "vectorize" or not isinstance(loop.stop, ir.Const):
             return self.generic(loop)
         return [part for one in loop.body.statements for part in self._copies(one, loop.var, int(loop.stop.value))]
 
-    def visit_Store(self, store: Store) -> Rewritten:
+    def visit_Store(self, store: ir.Store) -> Rewritten:
         return self._copies(store, None, 1)
 
-    def _copies(self, store: Statement, var: Var | None, count: int) -> list[Statement]:
-        if not isinstance(store, Store) or store.buffer.scope != "shared":
+    def _copies(self, store: ir.Statement, var: ir.Var | None, count: int) -> list[ir.Statement]:
+        if not isinstance(store, ir.Store) or store.buffer.scope != "shared":
             return [store]
         load = store.value
         pieces = None
-        if isinstance(load, Load) and load.buffer.scope == "global" and load.dtype == store.buffer.dtype:
+        if isinstance(load, ir.Load) and load.buffer.scope == "global" and load.dtype == store.buffer.dtype:
             runs = _is_run(store.indices, var) and _is_run(load.indices, var)
             size = count * load.dtype.bits // 8
             piece = next((one for one in (16, 8, 4) if size % one == 0), 0) if runs else 0
@@ -215,32 +195,32 @@ class _Asynchronous(Rewriter):
                 "a store in T.attr(..., 'async_scope')", "vector loops that copy 4, 8 or 16 bytes from a tensor",
                 "another"
             ).at(store.span)  # fmt: skip
-        assert isinstance(load, Load)
+        assert isinstance(load, ir.Load)
         width = count // pieces
-        made: list[Statement] = []
+        made: list[ir.Statement] = []
         for number in range(pieces):
             ends = [
-                Region(
+                ir.Region(
                     place.buffer, _from(place.indices, var, number * width), (*(1,) * (len(place.indices) - 1), width)
                 )
                 for place in (store, load)
             ]
-            made.append(Evaluate(Call(BOOL, "cp_async", tuple(ends)), span=store.span))
+            made.append(ir.Evaluate(ir.Call(BOOL, "cp_async", tuple(ends)), span=store.span))
         return made
 
 
-def _is_run(indices: tuple[Expr, ...], var: Var | None) -> bool:
+def _is_run(indices: tuple[ir.Expr, ...], var: ir.Var | None) -> bool:
     """Whether a loop over `var` goes from neighbour to neighbour along the last dimension."""
     if var is None:
         return True
     if any(node is var for index in indices[:-1] for node in walk(index)):
         return False
     stride = Analyzer().stride(indices[-1], var)
-    return isinstance(stride, Const) and stride.value == 1
+    return isinstance(stride, ir.Const) and stride.value == 1
 
 
-def _from(indices: tuple[Expr, ...], var: Var | None, first: int) -> tuple[Expr, ...]:
-    return indices if var is None else (*indices[:-1], substitute(indices[-1], {var: const(first)}))
+def _from(indices: tuple[ir.Expr, ...], var: ir.Var | None, first: int) -> tuple[ir.Expr, ...]:
+    return indices if var is None else (*indices[:-1], substitute(indices[-1], {var: ir.const(first)}))
 
 
 @word
@@ -302,11 +282,11 @@ def tvm_thread_allreduce(
     kind = place.dtype
     mine = as_expr(value, kind, f"the value of {what}")
     if isinstance(known := known_value(cond), Scalar) or not known:
-        mine = Select(kind, condition(cond), mine, as_expr(reducer.identity, kind))
+        mine = ir.Select(kind, condition(cond), mine, as_expr(reducer.identity, kind))
     result = _by_shuffles(reducer, mine, dims)
     if result is None:
         result = _through_shared(reducer, mine, dims)
-    builder.append(Store(place.buffer, place.starts, as_expr(result, kind), span=statement_here()))
+    builder.append(ir.Store(place.buffer, place.starts, as_expr(result, kind), span=statement_here()))
 
 
 def _dimension(index: object, what: str) -> int:
@@ -317,7 +297,7 @@ def _dimension(index: object, what: str) -> int:
     raise NumberExpected(what, "thread indices, as T.get_thread_binding() gives them", describe(index))
 
 
-def _named(value: Expr, name: str) -> Scalar:
+def _named(value: ir.Expr, name: str) -> Scalar:
     what = "a reduction of threads"
     return Scalar(named(value, name, what), in_kernel(what).frame)
 
@@ -326,26 +306,26 @@ def _stride(dim: int) -> int:
     return math.prod(get_thread_extents()[:dim])
 
 
-def _by_shuffles(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar | None:
+def _by_shuffles(reducer: Reducer, value: ir.Expr, dims: list[int]) -> Scalar | None:
     """Threads of one warp tell one another; None where those that belong together are not in one."""
     extents = [get_thread_extents()[dim] for dim in dims]
     strides = [_stride(dim) for dim in dims]
     reach = max(stride * extent for stride, extent in zip(strides, extents, strict=True))
     x, y, z = get_thread_extents()
     powers = all(number & (number - 1) == 0 for number in (*extents, *strides))
-    if not powers or reach > WARP or x * y * z % WARP:
+    if not powers or reach > ir.WARP or x * y * z % ir.WARP:
         return None
     total = _named(value, "part")
     for stride, extent in zip(strides, extents, strict=True):
         distance = stride * extent // 2
         while distance >= stride:
-            other = Scalar(Call(value.dtype, "shuffle_xor", (as_expr(total), const(distance))), total.frame)
+            other = Scalar(ir.Call(value.dtype, "shuffle_xor", (as_expr(total), ir.const(distance))), total.frame)
             total = _named(as_expr(reducer.function(total, _named(other.expr, "other")), value.dtype), "part")
             distance //= 2
     return total
 
 
-def _through_shared(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar:
+def _through_shared(reducer: Reducer, value: ir.Expr, dims: list[int]) -> Scalar:
     """Each thread leaves its value, and combines those of all that belong to it."""
     builder = in_kernel("a reduction of threads")
     if builder.enclosing("T.role", "T.ws") is not None:
@@ -355,29 +335,29 @@ def _through_shared(reducer: Reducer, value: Expr, dims: list[int]) -> Scalar:
         )
     span = statement_here()
     x, y, z = get_thread_extents()
-    scratch = Buffer("parts", (x * y * z,), value.dtype, "shared")
-    total = Buffer("total", (), value.dtype, "scalar")
+    scratch = ir.Buffer("parts", (x * y * z,), value.dtype, "shared")
+    total = ir.Buffer("total", (), value.dtype, "scalar")
     thread = linear_thread()
-    meeting = Evaluate(Call(BOOL, "sync_threads", ()), span=span)
-    builder.append(Allocate(scratch, span=span))
-    builder.append(Store(scratch, (thread,), value, span=span))
+    meeting = ir.Evaluate(ir.Call(BOOL, "sync_threads", ()), span=span)
+    builder.append(ir.Allocate(scratch, span=span))
+    builder.append(ir.Store(scratch, (thread,), value, span=span))
     builder.append(meeting)
-    builder.append(Allocate(total, as_expr(reducer.identity, value.dtype), span=span))
-    first: Expr = thread
+    builder.append(ir.Allocate(total, as_expr(reducer.identity, value.dtype), span=span))
+    first: ir.Expr = thread
     for dim in dims:
         own = as_expr(get_thread_binding(dim), INT32)
         first = first - own * _stride(dim)
-    counters = [Var(INT32, "other") for _ in dims]
+    counters = [ir.Var(INT32, "other") for _ in dims]
     at = first
     for dim, counter in zip(dims, counters, strict=True):
         at = at + counter * _stride(dim)
     frame = builder.push("for", span)
-    so_far = Scalar(Load(value.dtype, total, ()), frame)
-    combined = reducer.function(so_far, Scalar(Load(value.dtype, scratch, (at,)), frame))
-    builder.append(Store(total, (), as_expr(combined, value.dtype), span=span))
+    so_far = Scalar(ir.Load(value.dtype, total, ()), frame)
+    combined = reducer.function(so_far, Scalar(ir.Load(value.dtype, scratch, (at,)), frame))
+    builder.append(ir.Store(total, (), as_expr(combined, value.dtype), span=span))
     body = builder.pop(frame)
     for dim, counter in zip(dims, counters, strict=True):
-        body = seq(For(counter, const(0), const(get_thread_extents()[dim]), const(1), body, span=span))
+        body = ir.seq(ir.For(counter, ir.const(0), ir.const(get_thread_extents()[dim]), ir.const(1), body, span=span))
     builder.append(body)
     builder.append(meeting)
-    return Scalar(Load(value.dtype, total, ()), builder.frame)
+    return Scalar(ir.Load(value.dtype, total, ()), builder.frame)

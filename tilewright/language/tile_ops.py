@@ -9,8 +9,7 @@ from typing import Any
 
 from tilewright import ops
 from tilewright.errors import near
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Expr, Parallel, Region, Statement, TileOperator
+from tilewright.ir import nodes as ir
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import TensorProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record, record_operator
@@ -52,17 +51,17 @@ class GemmWarpPolicy(str, enum.Enum):
         return cls.FullCol if m_warp == 1 else cls.FullRow
 
 
-def record_tiles(operator: TileOperator, what: str, **regions: Region | None) -> None:
+def record_tiles(operator: ir.TileOperator, what: str, **regions: ir.Region | None) -> None:
     """Record an operator whose tiles must have known extents."""
     for name, region in regions.items():
         for extent in region.extents if region is not None else ():
-            if isinstance(extent, Expr):
+            if isinstance(extent, ir.Expr):
                 assert region is not None
                 raise SymbolicExtent(what, name, region.buffer.name)
     record_operator(operator, what)
 
 
-def pair(source: object, destination: object, what: str) -> tuple[Region, Region]:
+def pair(source: object, destination: object, what: str) -> tuple[ir.Region, ir.Region]:
     """Two operands as regions; where one is an element, it is the head of a region as large as the other."""
     if isinstance(source, Element) and not isinstance(destination, Element):
         to = region_of(destination, f"the destination of {what}")
@@ -140,7 +139,7 @@ def copy(
         prefer or ("threads" if disable_tma else None),
         eviction,
         bool(multicast),
-        None if rank is None else as_expr(rank, nodes.dtypes.INT32, "the rank of T.copy"),
+        None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy"),
         prefetch=advised,
         span=statement_here(),
     )
@@ -153,15 +152,15 @@ def _assign(source: Element | Variable, destination: Element | Variable) -> None
     """``destination = source`` for single elements, by every thread that comes there."""
     buffer = destination.buffer
     check_scope(destination.frame)
-    value = nodes.cast(as_expr(source), buffer.dtype)
-    record(nodes.Store(buffer, destination.indices, value, span=statement_here()))
+    value = ir.cast(as_expr(source), buffer.dtype)
+    record(ir.Store(buffer, destination.indices, value, span=statement_here()))
 
 
-def _by_layout(operator: ops.Copy, layout: object) -> Statement:
+def _by_layout(operator: ops.Copy, layout: object) -> ir.Statement:
     """The copy as the loop that its author distributes over threads."""
     loop, given = operator.lower(), getattr(layout, "layout", layout)
     shape = getattr(given, "shape", None)
-    if not isinstance(loop, Parallel) or shape is None or tuple(shape) != loop.extents or operator.rank is not None:
+    if not isinstance(loop, ir.Parallel) or shape is None or tuple(shape) != loop.extents or operator.rank is not None:
         extents, found = getattr(loop, "extents", ()), describe(layout) if shape is None else f"one of {tuple(shape)}"
         raise NumberExpected("loop_layout of T.copy", f"a T.Fragment of shape {extents}", found)
     return replace(loop, layout=given, coalesced_width=operator.coalesced_width)
@@ -314,7 +313,7 @@ def transpose(src: object, dst: object, annotations: object = None) -> None:
     record_tiles(operator, "T.transpose", source=source, destination=destination)
 
 
-def _is_batch(tile: Region) -> bool:
+def _is_batch(tile: ir.Region) -> bool:
     """Whether there is more than one matrix in a tile."""
     return all(isinstance(one, int) for one in tile.extents) and any(one != 1 for one in tile.extents[:-2])
 
@@ -353,7 +352,7 @@ def decode(
     record_tiles(operator, "T.decode", source=codes, destination=values)
 
 
-def _scale(value: object, name: str) -> Region | Expr | None:
+def _scale(value: object, name: str) -> ir.Region | ir.Expr | None:
     if value is None:
         return None
     return region_of(value, f"{name} of T.decode") if isinstance(value, TensorProxy) else as_expr(value)
@@ -384,7 +383,7 @@ def unpack(
     lifted : scaled codes come as multiples of ``form.lifted_unit``: one operation fewer, for scales near one another.
     """
     in_kernel("T.unpack")
-    tiles: list[Region | None] = [
+    tiles: list[ir.Region | None] = [
         None if tile is None else region_of(tile, f"{name} of T.unpack")
         for name, tile in (("codes", codes), ("scale", scale), ("zero", zero), ("table", table))
     ]

@@ -10,9 +10,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Expr
 from tilewright.language.builder import Frame, in_kernel
 from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_block_extents
@@ -187,5 +186,5 @@ def _value(size: object, what: str) -> int | Scalar:
 
 
 def _smaller(value: object, limit: int, frame: Frame | None) -> Scalar:
-    found: Expr = as_expr(value, INT32)
-    return Scalar(nodes.index_binary("min", found, limit), frame)
+    found: ir.Expr = as_expr(value, INT32)
+    return Scalar(ir.index_binary("min", found, limit), frame)

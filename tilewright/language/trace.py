@@ -12,9 +12,8 @@ from types import CellType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError, TilewrightWarning
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Expr, Function, Seq, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.signature import POINTERS, size_variables
 from tilewright.ir.sizes import told_by
@@ -55,7 +54,7 @@ class PrimFunc:
     span : the author's ``def``.
     """
 
-    function: Function
+    function: ir.Function
     span: Span | None
 
     @property
@@ -63,7 +62,7 @@ class PrimFunc:
         return self.function.name
 
     @property
-    def params(self) -> tuple[Buffer | Var, ...]:
+    def params(self) -> tuple[ir.Buffer | ir.Var, ...]:
         """The parameters in the author's order; outputs of the direct style come last."""
         return self.function.params
 
@@ -73,9 +72,9 @@ class PrimFunc:
         return {"global_symbol": self.name, **dict(self.function.attributes)}
 
     @property
-    def buffer_map(self) -> dict[Buffer, BufferProxy]:
+    def buffer_map(self) -> dict[ir.Buffer, BufferProxy]:
         """Each tensor of the parameters, as authors see tensors."""
-        return {param: BufferProxy(param) for param in self.params if isinstance(param, Buffer)}
+        return {param: BufferProxy(param) for param in self.params if isinstance(param, ir.Buffer)}
 
     def with_attr(self, key: str, value: object) -> PrimFunc:
         """The same function under another name (``global_symbol``), or with another attribute."""
@@ -97,12 +96,12 @@ class PrimFunc:
         """
         if indices is None:
             return self
-        outputs: list[Buffer] = []
+        outputs: list[ir.Buffer] = []
         for index in [indices] if isinstance(indices, (int, str)) else indices:
             if not isinstance(index, int):
                 raise UnknownOutput(repr(index), self.name, len(self.params), span=self.span)
             found = self.params[index] if -len(self.params) <= index < len(self.params) else None
-            if not isinstance(found, Buffer):
+            if not isinstance(found, ir.Buffer):
                 raise UnknownOutput(index, self.name, len(self.params), span=self.span)
             outputs.append(found)
         return PrimFunc(replace(self.function, outputs=tuple(outputs)), self.span)
@@ -220,7 +219,7 @@ class Undeclared:
     __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
 
 
-def returned_outputs(builder: Builder, result: object, place: Span | None) -> tuple[Buffer, ...]:
+def returned_outputs(builder: Builder, result: object, place: Span | None) -> tuple[ir.Buffer, ...]:
     """The tensors that a function returns: those of `T.empty`."""
     returned = () if result is None else result if isinstance(result, (tuple, list)) else (result,)
     outputs = []
@@ -281,7 +280,7 @@ def add_parameter(builder: Builder, name: str, annotation: object) -> Any:
     """Add a parameter of the program; its stand-in."""
     dtype = scalar_dtype(annotation)
     if dtype is not None:
-        var = Var(dtype, name)
+        var = ir.Var(dtype, name)
         builder.params[name] = var
         return Scalar(var)
     if isinstance(annotation, PointerAnnotation):
@@ -339,20 +338,20 @@ def _names_where(error: NameError, function: Any) -> list[str] | None:
     return [name for name in (*frame.f_locals, *frame.f_globals) if not name.startswith("__")]
 
 
-def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:
+def finish(builder: Builder, outputs: tuple[ir.Buffer, ...]) -> PrimFunc:
     """The traced function, checked."""
     if not builder.kernels:
         raise MissingKernel(builder.name, span=builder.span)
     for buffer, span in builder.outputs.items():
         if buffer not in outputs:
             raise MissingReturn(buffer.name, span=span)
-    params: list[Buffer | Var] = []
+    params: list[ir.Buffer | ir.Var] = []
     for name, param in builder.params.items():
         if param is None:
             raise MissingAnnotation(name, builder.name, span=builder.span)
         params.append(param)
-    body = without_results(Seq(tuple(builder.root.statements), span=builder.span))
-    function = Function(
+    body = without_results(ir.Seq(tuple(builder.root.statements), span=builder.span))
+    function = ir.Function(
         builder.name, (*params, *outputs), body, outputs,
         attributes=tuple(sorted(builder.attributes.items())), span=builder.span,
     )  # fmt: skip
@@ -366,7 +365,7 @@ def finish(builder: Builder, outputs: tuple[Buffer, ...]) -> PrimFunc:
     return PrimFunc(function, builder.span)
 
 
-def check_sizes(function: Function) -> None:
+def check_sizes(function: ir.Function) -> None:
     """Every symbolic size must stand alone as an extent or a stride of an input, or with constants, so that this binds
     it.
 
@@ -374,24 +373,24 @@ def check_sizes(function: Function) -> None:
     ------
     UnboundDynamicSize
     """
-    bare: set[Expr] = {param for param in function.params if isinstance(param, Var)}
+    bare: set[ir.Expr] = {param for param in function.params if isinstance(param, ir.Var)}
     for param in function.inputs:
-        if isinstance(param, Buffer):
+        if isinstance(param, ir.Buffer):
             bare.update(e for e in map(told_by, (*param.shape, *(param.strides or ()))) if e is not None)
     mentioned = dict.fromkeys(size_variables(function))
     bound = {var for node in walk(function.body) for var in _BOUND.get(type(node), lambda _: ())(node)}
-    mentioned.update(dict.fromkeys(v for v in find(function.body, Var) if v not in bound))
+    mentioned.update(dict.fromkeys(v for v in find(function.body, ir.Var) if v not in bound))
     for var in mentioned:
         if var not in bare:
             raise UnboundDynamicSize(function.name, var.name, span=function.span)
 
 
-_BOUND: dict[type, Callable[[Any], Sequence[Var]]] = {
-    nodes.Let: lambda s: (s.var,),
-    nodes.For: lambda s: (s.var,),
-    nodes.Pipelined: lambda s: (s.var,),
-    nodes.Parallel: lambda s: s.vars,
-    nodes.Kernel: lambda s: (*s.block_vars, *s.thread_vars),
-    nodes.Role: lambda s: () if s.index is None else (s.index,),
+_BOUND: dict[type, Callable[[Any], Sequence[ir.Var]]] = {
+    ir.Let: lambda s: (s.var,),
+    ir.For: lambda s: (s.var,),
+    ir.Pipelined: lambda s: (s.var,),
+    ir.Parallel: lambda s: s.vars,
+    ir.Kernel: lambda s: (*s.block_vars, *s.thread_vars),
+    ir.Role: lambda s: () if s.index is None else (s.index,),
 }
 """Variables that a statement binds."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tilewright import ops
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import WARP, Commit, Region, Select, Wait, const
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import region_of, row
 from tilewright.language.builder import in_kernel, record
@@ -18,12 +17,12 @@ from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
 
 
-def scopes(source: Region, destination: Region) -> tuple[str, str]:
+def scopes(source: ir.Region, destination: ir.Region) -> tuple[str, str]:
     """Of what memory a copy is, and to what memory."""
     return source.buffer.scope, destination.buffer.scope
 
 
-def way(source: Region, destination: Region) -> str:
+def way(source: ir.Region, destination: ir.Region) -> str:
     """The same in words."""
     return "from {} to {} memory".format(*scopes(source, destination))
 
@@ -80,7 +79,7 @@ def tma_copy(
         raise NumberExpected("T.tma_copy", "a copy between a tensor and a shared tile", way(source, destination))
     operator = ops.Copy(source, destination, None, "tma", eviction, token=TMA_STORES, span=statement_here())
     record_tiles(operator, "T.tma_copy", source=source, destination=destination)
-    record(Commit(TMA_STORES, span=statement_here()))
+    record(ir.Commit(TMA_STORES, span=statement_here()))
 
 
 @word
@@ -149,7 +148,7 @@ def tma_store_wait(count: object = 0, read: bool = True) -> None:
     >>> T.tma_store_wait(0)
     """
     in_kernel("T.tma_store_wait")
-    record(Wait(TMA_STORES, _pending(count, "T.tma_store_wait"), bool(read), span=statement_here()))
+    record(ir.Wait(TMA_STORES, _pending(count, "T.tma_store_wait"), bool(read), span=statement_here()))
 
 
 @word
@@ -183,7 +182,7 @@ def async_copy(
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.async_copy")
     operator = ops.Copy(source, destination, width, CP_ASYNC, eviction, token=BY_HAND, span=statement_here())
     record_tiles(operator, "T.async_copy", source=source, destination=destination)
-    record(Commit(BY_HAND, span=statement_here()))
+    record(ir.Commit(BY_HAND, span=statement_here()))
 
 
 @word
@@ -216,12 +215,12 @@ def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: obje
     if predicate is None:
         call("cp_async", to, origin)
         return
-    valid = Select(UINT32, condition(predicate), const(size, UINT32), const(0, UINT32))
+    valid = ir.Select(UINT32, condition(predicate), ir.const(size, UINT32), ir.const(0, UINT32))
     call("cp_async_zfill", to, origin, valid)
 
 
 ptx_commit_group = made_word(
-    lambda: in_kernel("T.ptx_commit_group").append(Commit(BY_HAND, span=statement_here())), "ptx_commit_group",
+    lambda: in_kernel("T.ptx_commit_group").append(ir.Commit(BY_HAND, span=statement_here())), "ptx_commit_group",
     "Close the executing threads' group of `ptx_cp_async` copies.", {},
     "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)", "T.ptx_commit_group()",
     "T.ptx_wait_group(0)",
@@ -242,7 +241,7 @@ def ptx_wait_group(num: object = 0) -> None:
     >>> T.ptx_wait_group(0)
     """
     in_kernel("T.ptx_wait_group")
-    record(Wait(BY_HAND, _pending(num, "T.ptx_wait_group"), span=statement_here()))
+    record(ir.Wait(BY_HAND, _pending(num, "T.ptx_wait_group"), span=statement_here()))
 
 
 def _pending(count: object, what: str) -> int:
@@ -250,7 +249,7 @@ def _pending(count: object, what: str) -> int:
 
 
 @word
-def shuffle_elect(thread_extent: object = WARP) -> Scalar:
+def shuffle_elect(thread_extent: object = ir.WARP) -> Scalar:
     """Whether this is the one thread that acts for each `thread_extent` neighbours, for the whole block where 0.
 
     Parameters
@@ -263,6 +262,6 @@ def shuffle_elect(thread_extent: object = WARP) -> Scalar:
     ...     C[0, 0] = 1
     """
     what = "the argument of T.shuffle_elect"
-    count = constant_that(lambda threads: threads % WARP == 0, thread_extent, what, "a multiple of 32")
+    count = constant_that(lambda threads: threads % ir.WARP == 0, thread_extent, what, "a multiple of 32")
     index = linear_thread() % count if count else linear_thread()
-    return Scalar(nodes.binary("eq", index, const(0)), in_kernel("T.shuffle_elect").frame)
+    return Scalar(ir.binary("eq", index, ir.const(0)), in_kernel("T.shuffle_elect").frame)

@@ -11,9 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, For, Load, Store, Var
 from tilewright.ir.visitor import walk
 from tilewright.language.builder import Frame, current, in_kernel
 from tilewright.language.dtypes import NumberType
@@ -45,15 +44,15 @@ def lane_of(value: object, lane: Scalar) -> object:
     return value.of(lane) if isinstance(value, Vector) else value
 
 
-def lane_at(vector: Vector, lane: Value | Expr) -> Scalar:
+def lane_at(vector: Vector, lane: Value | ir.Expr) -> Scalar:
     """A vector's value in a lane that is an int or an expression."""
-    return vector.of(lane if isinstance(lane, Scalar) else Scalar(nodes.expr(lane), current("a vector").frame))
+    return vector.of(lane if isinstance(lane, Scalar) else Scalar(ir.expr(lane), current("a vector").frame))
 
 
 def reads_memory(vector: Vector) -> bool:
     """Whether a vector's lanes may change when something is stored."""
     value = lane_at(vector, 0)
-    return isinstance(value, Scalar) and any(isinstance(node, (Load, Call)) for node in walk(value.expr))
+    return isinstance(value, Scalar) and any(isinstance(node, (ir.Load, ir.Call)) for node in walk(value.expr))
 
 
 def kept(vector: Vector, name: str) -> Vector:
@@ -62,19 +61,19 @@ def kept(vector: Vector, name: str) -> Vector:
     if vector.is_kept or not reads_memory(vector):
         return vector
     builder, span = in_kernel("a vector"), statement_here()
-    made = Buffer(builder.take_name(name), (vector.lanes,), lane_at(vector, 0).expr.dtype, "local")
-    builder.append(Allocate(made, span=span))
-    lane = Var(INT32, "lane")
+    made = ir.Buffer(builder.take_name(name), (vector.lanes,), lane_at(vector, 0).expr.dtype, "local")
+    builder.append(ir.Allocate(made, span=span))
+    lane = ir.Var(INT32, "lane")
     frame = builder.push("T.vectorized", span)
-    builder.append(Store(made, (lane,), as_expr(vector.of(Scalar(lane, frame)), made.dtype), span=span))
+    builder.append(ir.Store(made, (lane,), as_expr(vector.of(Scalar(lane, frame)), made.dtype), span=span))
     body = builder.pop(frame)
-    builder.append(For(lane, nodes.const(0), nodes.const(vector.lanes), nodes.const(1), body, "vectorize", span=span))
+    builder.append(ir.For(lane, ir.const(0), ir.const(vector.lanes), ir.const(1), body, "vectorize", span=span))
     return lanes_of(made, builder.frame)
 
 
-def lanes_of(array: Buffer, frame: Frame) -> Vector:
+def lanes_of(array: ir.Buffer, frame: Frame) -> Vector:
     """What an array of the thread holds, as a vector."""
-    of = lambda lane: Scalar(Load(array.dtype, array, (as_expr(lane),)), frame)  # noqa: E731
+    of = lambda lane: Scalar(ir.Load(array.dtype, array, (as_expr(lane),)), frame)  # noqa: E731
     return Vector(array.static_shape[0], of, is_kept=True)
 
 

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.ir import nodes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, UINT32
-from tilewright.ir.nodes import WARP, WARPGROUP, Call, Expr, binary, const, index_binary
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, constant_within, named_by_author
 
 
-def _named(value: Expr, name: str) -> Scalar:
+def _named(value: ir.Expr, name: str) -> Scalar:
     """A value under a name of its own: the threads meet once, here."""
     return named_by_author(value, name, "a word for warps")
 
 
-def linear_thread() -> Expr:
+def linear_thread() -> ir.Expr:
     """Index of the thread in its block, x fastest."""
-    total: Expr = const(0)
+    total: ir.Expr = ir.const(0)
     stride = 1
     for dim, extent in enumerate(get_thread_extents()):
         if extent > 1:
@@ -37,7 +36,7 @@ def _size(given: object, what: str, default: int) -> int:
 
 
 def _index(
-    name: str, meaning: str, parameters: dict[str, str], of: Callable[..., Expr], kept: str
+    name: str, meaning: str, parameters: dict[str, str], of: Callable[..., ir.Expr], kept: str
 ) -> Callable[..., Scalar]:
     """A word that says where the thread is."""
     defaults = dict.fromkeys(parameters)
@@ -49,18 +48,18 @@ _GROUP = {"warp_size": "threads of a group; those of a warp where None."}
 
 get_lane_idx = _index(
     "get_lane_idx", "The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.", _GROUP,
-    lambda size: linear_thread() % _size(size, "warp_size", WARP), "lane",
+    lambda size: linear_thread() % _size(size, "warp_size", ir.WARP), "lane",
 )  # fmt: skip
 get_warp_idx = _index(
     "get_warp_idx", "The index of the thread's warp in the block; or of its group of `warp_size` threads.", _GROUP,
-    lambda size: linear_thread() // _size(size, "warp_size", WARP), "warp",
+    lambda size: linear_thread() // _size(size, "warp_size", ir.WARP), "warp",
 )  # fmt: skip
 called("get_warp_idx_sync")(get_warp_idx)
 get_warp_group_idx = _index(
     "get_warp_group_idx", "The index of the thread's warpgroup in the block: of four warps, unless said otherwise.",
     {"warp_size": "threads of a warp, 32 where None.", "warps_per_group": "4 where None."},
     lambda size, warps: linear_thread()
-    // (_size(size, "warp_size", WARP) * _size(warps, "warps_per_group", WARPGROUP // WARP)), "warpgroup",
+    // (_size(size, "warp_size", ir.WARP) * _size(warps, "warps_per_group", ir.WARPGROUP // ir.WARP)), "warpgroup",
 )  # fmt: skip
 
 
@@ -73,9 +72,9 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
         what, expected = f"the width of T.{name}", "1, 2, 4, 8, 16 or 32"
         size = constant_that(lambda lanes: lanes in (1, 2, 4, 8, 16, 32), width, what, expected)
         _mask(mask, f"T.{name}")
-        if size == WARP:
-            return _named(Call(operand.dtype, function, (operand, by)), "other")
-        return _named(Call(operand.dtype, "shuffle", (operand, _lane_in_group(function, by, size))), "other")
+        if size == ir.WARP:
+            return _named(ir.Call(operand.dtype, function, (operand, by)), "other")
+        return _named(ir.Call(operand.dtype, "shuffle", (operand, _lane_in_group(function, by, size))), "other")
 
     parameters = {
         "value": "of each thread.", lane_name: "an integer, as the sentence above says.",
@@ -83,25 +82,25 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
         "mask": "the lanes that use the result, an int; all of the warp meet.",
     }  # fmt: skip
     example = f"C[tx // 64, tx % 64] = T.{name}(tx, 1)"
-    return made_word(call, name, f"The value that {meaning}.", parameters, example, width=WARP, mask=ALL_LANES)
+    return made_word(call, name, f"The value that {meaning}.", parameters, example, width=ir.WARP, mask=ALL_LANES)
 
 
-def _lane_in_group(function: str, by: Expr, size: int) -> Expr:
+def _lane_in_group(function: str, by: ir.Expr, size: int) -> ir.Expr:
     """The lane of the warp that a lane of a smaller group asks; itself where there is no such one.
 
     An exclusive or reaches into groups before its own, and not into those behind it, as the hardware's does.
     """
-    lane = linear_thread() % WARP
+    lane = linear_thread() % ir.WARP
     own = lane % size
     first = lane - own
     if function == "shuffle":
         return first + by % size
     other = {"shuffle_xor": "xor", "shuffle_up": "sub", "shuffle_down": "add"}[function]
-    asked = index_binary(other, lane, by)
-    there = binary("lt", asked, first + const(size))
+    asked = ir.index_binary(other, lane, by)
+    there = ir.binary("lt", asked, first + ir.const(size))
     if other != "xor":
-        there = binary("all", binary("ge", asked, first), there)
-    return nodes.Select(INT32, there, asked, lane)
+        there = ir.binary("all", ir.binary("ge", asked, first), there)
+    return ir.Select(INT32, there, asked, lane)
 
 
 shfl_sync = _shuffle("shuffle", "shfl_sync", "srcLane", "lane `srcLane` of the warp has")
@@ -122,7 +121,7 @@ def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) 
     }  # fmt: skip
     example = f"C[tx // 64, tx % 64] = T.{name}(T.tvm_warp_activemask(), tx, 1, 32, 32)"
     meaning = f"`{own}` with its arguments in TVM's order."
-    return made_word(call, name, meaning, parameters, example, width=WARP, warp_size=WARP)
+    return made_word(call, name, meaning, parameters, example, width=ir.WARP, warp_size=ir.WARP)
 
 
 tvm_warp_activemask = made_word(
@@ -141,12 +140,12 @@ def _mask(mask: object, what: str) -> int:
     return constant(mask, f"the mask of {what}") & ALL_LANES
 
 
-def _ballot(predicate: object, what: str, mask: object = ALL_LANES, opposite: bool = False) -> Expr:
+def _ballot(predicate: object, what: str, mask: object = ALL_LANES, opposite: bool = False) -> ir.Expr:
     """The lanes of a mask in which a condition holds, or does not."""
     held = as_expr(predicate, BOOL, f"the condition of {what}")
-    votes = Call(UINT32, "ballot", (nodes.Unary(BOOL, "not", held) if opposite else held,))
+    votes = ir.Call(UINT32, "ballot", (ir.Unary(BOOL, "not", held) if opposite else held,))
     lanes = _mask(mask, what)
-    return votes if lanes == ALL_LANES else binary("and", as_expr(_named(votes, "votes")), const(lanes, UINT32))
+    return votes if lanes == ALL_LANES else ir.binary("and", as_expr(_named(votes, "votes")), ir.const(lanes, UINT32))
 
 
 def _asked(
@@ -172,12 +171,12 @@ ballot_sync = _asked(
 )  # fmt: skip
 any_sync = _asked(
     "any_sync", "Whether the condition holds in some lane of the warp.", "T.if_then_else(T.any_sync(tx == 3), 1, 0)",
-    False, lambda votes: _named(binary("ne", as_expr(votes), const(0, UINT32)), "found"),
+    False, lambda votes: _named(ir.binary("ne", as_expr(votes), ir.const(0, UINT32)), "found"),
 )  # fmt: skip
 all_sync = _asked(
     "all_sync", "Whether the condition holds in every lane of the warp.",
     "T.if_then_else(T.all_sync(tx < 100), 1, 0)", True,
-    lambda votes: _named(binary("eq", as_expr(votes), const(0, UINT32)), "held"),
+    lambda votes: _named(ir.binary("eq", as_expr(votes), ir.const(0, UINT32)), "held"),
 )  # fmt: skip
 
 
@@ -185,12 +184,12 @@ def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
     def call(value: object, mask: object = ALL_LANES) -> Scalar:
         operand, lanes = as_expr(value, what=f"the value of T.{name}"), _mask(mask, f"T.{name}")
         if lanes == ALL_LANES:
-            return _named(Call(UINT32, function, (operand,)), "same")
-        same = _named(binary("and", Call(UINT32, "match_any", (operand,)), const(lanes, UINT32)), "same")
+            return _named(ir.Call(UINT32, function, (operand,)), "same")
+        same = _named(ir.binary("and", ir.Call(UINT32, "match_any", (operand,)), ir.const(lanes, UINT32)), "same")
         if function == "match_any":
             return same
-        every = binary("eq", as_expr(same), const(lanes, UINT32))
-        return _named(nodes.Select(UINT32, every, as_expr(same), const(0, UINT32)), "same")
+        every = ir.binary("eq", as_expr(same), ir.const(lanes, UINT32))
+        return _named(ir.Select(UINT32, every, as_expr(same), ir.const(0, UINT32)), "same")
 
     parameters = {
         "value": "a number of each thread.", "mask": "the lanes that count, an int; all of the warp meet."
@@ -206,7 +205,7 @@ match_all_sync = _match("match_all", "match_all_sync", "if all have the same val
 def _reduction(op: str, name: str) -> Callable[[object], Scalar]:
     def call(value: object) -> Scalar:
         operand = as_expr(value, what=f"the value of T.{name}")
-        return _named(Call(operand.dtype, f"warp_{op}", (operand,)), "total")
+        return _named(ir.Call(operand.dtype, f"warp_{op}", (operand,)), "total")
 
     meaning, example = "The values of all lanes of the warp combined, in every lane.", f"T.{name}(tx)"
     return made_word(call, name, meaning, {"value": "of each thread."}, f"C[tx // 64, tx % 64] = {example}")
@@ -238,13 +237,13 @@ def simdgroup_reduce_sum(value: object) -> Scalar:
     """
     operand = as_expr(value, what="the value of T.simdgroup_reduce_sum")
     wide = FLOAT32 if operand.dtype.is_float and operand.dtype.bits < 32 else operand.dtype
-    total = Call(wide, "simdgroup_add", (nodes.cast(operand, wide),))
-    return _named(nodes.cast(total, operand.dtype), "total")
+    total = ir.Call(wide, "simdgroup_add", (ir.cast(operand, wide),))
+    return _named(ir.cast(total, operand.dtype), "total")
 
 
-def _vote(function: str, name: str, meaning: str, dtype: nodes.DType) -> Callable[[object], Scalar]:
+def _vote(function: str, name: str, meaning: str, dtype: ir.DType) -> Callable[[object], Scalar]:
     def call(predicate: object) -> Scalar:
-        return _named(Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
+        return _named(ir.Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 
     example = f'C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")'
     return made_word(call, name, f"The block's threads meet; {meaning}.", {"predicate": "of each thread."}, example)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir import dtypes, nodes
+from tilewright.ir import dtypes
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import UINT32, DType
-from tilewright.ir.nodes import Buffer, Const, Expr, For, If, Load, Region, Var, binary, const
 from tilewright.language.buffers import region_of, vector_in
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing, made_word, word
@@ -25,7 +25,7 @@ BITS = {bits: dtypes.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
 """Unsigned numbers by their width."""
 
 
-def _place(value: object, scope: str, what: str) -> Region:
+def _place(value: object, scope: str, what: str) -> ir.Region:
     """The place that a raw access begins at."""
     region = region_of(value, what, "an element such as A[i]")
     if region.buffer.scope != scope:
@@ -36,32 +36,32 @@ def _place(value: object, scope: str, what: str) -> Region:
     return region
 
 
-def _element(place: Region, number: Expr) -> tuple[Expr, ...]:
+def _element(place: ir.Region, number: ir.Expr) -> tuple[ir.Expr, ...]:
     """Indices of the element that is so many behind the first one, along the last dimension."""
     return (*place.starts[:-1], place.starts[-1] + number)
 
 
-def _part(value: Expr, number: Expr | int, to: DType) -> Expr:
+def _part(value: ir.Expr, number: ir.Expr | int, to: DType) -> ir.Expr:
     """Bits of a wider unsigned number."""
-    shifted = binary("shr", value, nodes.cast(nodes.expr(number * to.bits), value.dtype))
-    return nodes.cast(binary("and", shifted, const(2**to.bits - 1, value.dtype)), to)
+    shifted = ir.binary("shr", value, ir.cast(ir.expr(number * to.bits), value.dtype))
+    return ir.cast(ir.binary("and", shifted, ir.const(2**to.bits - 1, value.dtype)), to)
 
 
-def _joined(parts: Sequence[Expr], to: DType) -> Expr:
+def _joined(parts: Sequence[ir.Expr], to: DType) -> ir.Expr:
     """A wider unsigned number out of narrower ones, the lowest bits first."""
-    made = nodes.cast(parts[0], to)
+    made = ir.cast(parts[0], to)
     for number, part in enumerate(parts[1:], 1):
-        made = binary("or", made, binary("shl", nodes.cast(part, to), const(number * part.dtype.bits, to)))
+        made = ir.binary("or", made, ir.binary("shl", ir.cast(part, to), ir.const(number * part.dtype.bits, to)))
     return made
 
 
-def _word(place: Region, lane: Expr) -> Expr:
+def _word(place: ir.Region, lane: ir.Expr) -> ir.Expr:
     """Word number `lane` of 32 bits from a place on."""
     bits = BITS[place.dtype.bits]
 
-    def loaded(number: Expr) -> Expr:
-        element = Load(place.dtype, place.buffer, _element(place, number))
-        return nodes.Reinterpret(bits, element) if bits != place.dtype else element
+    def loaded(number: ir.Expr) -> ir.Expr:
+        element = ir.Load(place.dtype, place.buffer, _element(place, number))
+        return ir.Reinterpret(bits, element) if bits != place.dtype else element
 
     if bits.bits == 64:
         return _part(loaded(lane // 2), lane % 2, UINT32)
@@ -70,20 +70,20 @@ def _word(place: Region, lane: Expr) -> Expr:
     return _joined([loaded(number) for number in numbers], UINT32)
 
 
-def _over(count: int, of: Callable[[Expr], nodes.Statement]) -> nodes.Statement:
+def _over(count: int, of: Callable[[ir.Expr], ir.Statement]) -> ir.Statement:
     """A statement for each of some lanes."""
-    lane = Var(dtypes.INT32, "lane")
-    body = nodes.seq(of(lane))
-    return For(lane, const(0), const(count), const(1), body, "vectorize", span=statement_here())
+    lane = ir.Var(dtypes.INT32, "lane")
+    body = ir.seq(of(lane))
+    return ir.For(lane, ir.const(0), ir.const(count), ir.const(1), body, "vectorize", span=statement_here())
 
 
-def _where(pred: object, statement: nodes.Statement) -> None:
+def _where(pred: object, statement: ir.Statement) -> None:
     """Record a statement, under a condition where there is one."""
     builder = in_kernel("a raw access")
     if pred is None:
         builder.append(statement)
     else:
-        builder.append(If(condition(pred), nodes.seq(statement), span=statement_here()))
+        builder.append(ir.If(condition(pred), ir.seq(statement), span=statement_here()))
 
 
 def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
@@ -92,14 +92,14 @@ def _load(name: str, words: int, scope: str) -> Callable[..., Any]:
     def load(src: object, pred: object = None) -> Value | Vector:
         builder = in_kernel(what)
         place = _place(src, scope, f"the source of {what}")
-        buffer = Buffer(builder.take_name("words"), (words,), UINT32, "local")
-        builder.append(nodes.Allocate(buffer, span=statement_here()))
+        buffer = ir.Buffer(builder.take_name("words"), (words,), UINT32, "local")
+        builder.append(ir.Allocate(buffer, span=statement_here()))
         if pred is not None:
-            builder.append(_over(words, lambda lane: nodes.Store(buffer, (lane,), const(0, UINT32))))
-        _where(pred, _over(words, lambda lane: nodes.Store(buffer, (lane,), _word(place, lane))))
+            builder.append(_over(words, lambda lane: ir.Store(buffer, (lane,), ir.const(0, UINT32))))
+        _where(pred, _over(words, lambda lane: ir.Store(buffer, (lane,), _word(place, lane))))
         frame = builder.frame
         if words == 1:
-            return Scalar(Load(UINT32, buffer, (const(0),)), frame)
+            return Scalar(ir.Load(UINT32, buffer, (ir.const(0),)), frame)
         return lanes_of(buffer, frame)
 
     call = load if scope == "global" else lambda src: load(src)
@@ -124,15 +124,15 @@ def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
             raise NumberExpected(f"the value of {what}", f"{words} words of 32 bits", describe(value))
         given = value if isinstance(value, Vector) else Vector(1, lambda lane: value)
         found = as_expr(lane_at(given, 0))
-        source = found.dtype if not isinstance(found, Const) or isinstance(value, Scalar) else UINT32
+        source = found.dtype if not isinstance(found, ir.Const) or isinstance(value, Scalar) else UINT32
         if lanes * source.bits != words * 32:
             raise NumberExpected(f"the value of {what}", f"{words * 32} bits", f"{lanes} of {source}")
         bits = BITS[place.dtype.bits]
 
-        def written(number: Expr) -> nodes.Statement:
+        def written(number: ir.Expr) -> ir.Statement:
             code = _bits_at(given, source, number, bits)
-            element = nodes.Reinterpret(place.dtype, code) if bits != place.dtype else code
-            return nodes.Store(place.buffer, _element(place, number), element, span=statement_here())
+            element = ir.Reinterpret(place.dtype, code) if bits != place.dtype else code
+            return ir.Store(place.buffer, _element(place, number), element, span=statement_here())
 
         _where(pred, _over(words * 32 // bits.bits, written))
 
@@ -149,13 +149,13 @@ def _store(name: str, words: int, scope: str) -> Callable[..., Any]:
     return made_word(call, name, meaning, parameters, f"T.{name}({example}, {value})")
 
 
-def _bits_at(vector: Vector, source: DType, number: Expr, to: DType) -> Expr:
+def _bits_at(vector: Vector, source: DType, number: ir.Expr, to: DType) -> ir.Expr:
     """Element number `number` of a vector whose bits are read as other unsigned numbers."""
     plain = BITS[source.bits]
 
-    def code(lane: Expr) -> Expr:
-        value = nodes.cast(as_expr(lane_at(vector, lane)), source)
-        return value if source == plain else nodes.Reinterpret(plain, value)
+    def code(lane: ir.Expr) -> ir.Expr:
+        value = ir.cast(as_expr(lane_at(vector, lane)), source)
+        return value if source == plain else ir.Reinterpret(plain, value)
 
     if to.bits <= plain.bits:
         per = plain.bits // to.bits
@@ -176,7 +176,7 @@ def reinterpret_vector(value: Vector, record: DType) -> Vector:
 
     def of(lane: object) -> Scalar:
         code = _bits_at(value, source, as_expr(lane), bits)
-        return Scalar(nodes.Reinterpret(to, code) if bits != to else code, frame)
+        return Scalar(ir.Reinterpret(to, code) if bits != to else code, frame)
 
     return kept(Vector(record.lanes, of), "bits")
 
@@ -260,11 +260,11 @@ def listed(values: Sequence[object]) -> Vector:
     """A vector of some scalars in turn."""
     builder = in_kernel("a vector")
     exprs = [as_expr(value) for value in values]
-    buffer = Buffer(builder.take_name("lanes"), (len(exprs),), exprs[0].dtype, "local")
-    builder.append(nodes.Allocate(buffer, span=statement_here()))
+    buffer = ir.Buffer(builder.take_name("lanes"), (len(exprs),), exprs[0].dtype, "local")
+    builder.append(ir.Allocate(buffer, span=statement_here()))
     for place, value in enumerate(exprs):
-        stored = nodes.cast(value, buffer.dtype)
-        builder.append(nodes.Store(buffer, (const(place),), stored, span=statement_here()))
+        stored = ir.cast(value, buffer.dtype)
+        builder.append(ir.Store(buffer, (ir.const(place),), stored, span=statement_here()))
     return lanes_of(buffer, builder.frame)
 
 
