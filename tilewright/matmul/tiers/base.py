@@ -22,6 +22,7 @@ from tilewright.targets.base import Target
 from tilewright.tuning import Candidate
 
 Made = TypeVar("Made")
+Of = TypeVar("Of", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ def kept_under(kernels: str, of: object, request: Request, arch: Arch, model: Ca
 
 
 def made_once(
-    kind: Callable[[Any, Machine, Array, Candidate], Made], of: Hashable, machine: Machine, example: Array,
+    kind: Callable[[Of, Machine, Array, Candidate], Made], of: Of, machine: Machine, example: Array,
     options: Candidate,
 ) -> Made:  # fmt: skip
     """A call of some kind with options of its kernel on the device of `example`, made when it is first asked for."""
