@@ -64,7 +64,8 @@ def test_tiles_fit_their_runs(cores):
             assert all(one.stages >= 2 and one.stages * (one.block_M + one.block_N) * 128 < 227 << 10 for one in found)
             chosen[rows, N] = found[0]
     assert chosen[5, 4096].turned and chosen[5, 4096].block_M <= 16
-    assert not chosen[300, 4096].turned and chosen[2000, 4096].cluster != (1, 1)
+    if cores != 78:  # an H20 multiplies so slowly that rows behind a run's end cost it more than reading weights again
+        assert not chosen[300, 4096].turned and chosen[2000, 4096].cluster != (1, 1)
     assert chosen[64, 256].block_M <= 64
 
 
