@@ -45,6 +45,7 @@ serves both the data that has landed and the slot that is filled next.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -258,7 +259,7 @@ def _exposed(statement: ir.Statement, loop: ir.Pipelined) -> set[ir.Buffer]:
 class _JoinWaits(Rewriter):
     """Copies side by side, outside of pipelines, are waited for together."""
 
-    def __init__(self, token: Any) -> None:
+    def __init__(self, token: Callable[[], str]) -> None:
         self.token = token
 
     def visit_Seq(self, body: ir.Seq) -> Rewritten:

@@ -29,8 +29,10 @@ if any thread comes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from types import EllipsisType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -49,7 +51,7 @@ from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import counted_off, map_kernels
 
-Mask = Any
+Mask: TypeAlias = "np.ndarray | None"
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
 
 
@@ -182,7 +184,7 @@ class _Deal(Rewriter):
     def visit_If(self, branch: ir.If) -> Rewritten:
         outside, before = self.coming, self.done
         self._alone(branch, branch.condition)
-        parts: list[Any] = []
+        parts: list[ir.Seq | None] = []
         after: list[_Done] = []
         for part, holds_then in ((branch.then, True), (branch.otherwise, False)):
             self.coming, self.done = self._of(branch.condition, holds_then, outside), list(before)
@@ -192,9 +194,9 @@ class _Deal(Rewriter):
         self.done = [*before, *after] if self._few() else []  # the block waits for them
         if parts[0] is branch.then and parts[1] is branch.otherwise:
             return branch
-        return replace(branch, then=parts[0], otherwise=parts[1])
+        return replace(branch, then=parts[0] or ir.seq(), otherwise=parts[1])
 
-    def visit_For(self, loop: Any) -> ir.Statement:
+    def visit_For(self, loop: ir.For | ir.Pipelined | ir.While) -> ir.Statement:
         """A loop; of one whose iterations threads count differently nobody knows who comes."""
         outside, before = self.coming, len(self.done)
         ends = (loop.condition,) if isinstance(loop, ir.While) else (loop.start, loop.stop)
@@ -220,9 +222,9 @@ class _Deal(Rewriter):
     def _varies(self, condition: ir.Expr) -> bool:
         return not self.varying.names.isdisjoint(mentioned(condition))
 
-    def _of(self, condition: ir.Expr, holds_then: bool, outside: Mask = ...) -> Mask:
+    def _of(self, condition: ir.Expr, holds_then: bool, outside: Mask | EllipsisType = ...) -> Mask:
         """The threads for which a condition holds (or does not), of those outside."""
-        mask = self.coming if outside is ... else outside
+        mask = self.coming if isinstance(outside, EllipsisType) else outside
         if not self._varies(condition) or mask is None:
             return mask
         if isinstance(condition, ir.Binary) and condition.op == ("all" if holds_then else "any"):
@@ -240,7 +242,7 @@ class _Deal(Rewriter):
 
     # What they do ---------------------------------------------------------------------------------
 
-    def _work(self, statement: ir.Statement, lowered: Any) -> ir.Statement:
+    def _work(self, statement: ir.Statement, lowered: Callable[[], ir.Statement]) -> ir.Statement:
         if statement in self.varying.dependent:
             self._alone(statement)
             return statement  # each thread's own
