@@ -58,7 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell leaves it to what it runs in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt themselves and what they start
     if "not proof" in (config.option.markexpr or ""):
-        globals().update(READ_BACK=4 * READ_BACK, AFRESH=4 * AFRESH)
+        globals().update(READ_BACK=8 * READ_BACK, AFRESH=8 * AFRESH)
     if "not gpu" in (config.option.markexpr or ""):
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     config.pluginmanager.register(Clock(config.getoption("--seconds")))
@@ -129,7 +129,7 @@ LARGE = 20_000
 READ_BACK, AFRESH = 12, 1
 """Of so many programs one is printed and read back (of large ones one in ten times as many), and one is verified whole;
 others where their pass has changed them, as users' programs are. All are drawn by the test and by how many it had
-before, so that every pass of every kind of program is drawn somewhere; the usual loop draws four times fewer."""
+before, so that every pass of every kind of program is drawn somewhere; the usual loop draws eight times fewer."""
 
 PROGRAMS: collections.Counter[str] = collections.Counter()
 """By test, how many there have been."""

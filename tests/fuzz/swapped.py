@@ -127,7 +127,7 @@ class Headers:
                 for name, value in list(vars(module).items()):
                     if isinstance(value, (Path, tuple)):
                         setattr(module, name, self._of(value))
-        for one in gc.get_objects():
+        for one in all_objects():
             if isinstance(one, Vocabulary):
                 for name in ("folder", "shared"):
                     object.__setattr__(one, name, self._of(getattr(one, name)))
@@ -155,12 +155,18 @@ def mark(lines: Lines, live: Functions) -> list[tuple[FunctionType, CodeType]]:
     return before
 
 
+def all_objects() -> list[object]:
+    """What there is in this process, with what `gc.freeze` set apart, as tests do with all that they collect."""
+    gc.unfreeze()
+    return gc.get_objects()
+
+
 def functions_of(files: Iterable[Path], package: Path) -> Functions:
     """The functions of some files of a package that there are in this process, which loads them where it has not."""
     found: Functions = {str(file): {} for file in files}
     for file in found:
         importlib.import_module(".".join(Path(file).relative_to(package).with_suffix("").parts))
-    for one in gc.get_objects():
+    for one in all_objects():
         if type(one) is FunctionType and one.__code__.co_filename in found:
             code = one.__code__
             found[code.co_filename].setdefault((code.co_name, code.co_firstlineno), []).append(one)

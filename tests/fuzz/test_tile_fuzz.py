@@ -77,17 +77,16 @@ def failure(seed: int) -> str | None:
     return None if found.kind in ("agrees", "refused") else f"seed {seed}: {found}"
 
 
-@pytest.mark.parametrize("first", SAMPLE[::4])
-def test_a_sample(first: int) -> None:
-    seeds = SAMPLE[SAMPLE.index(first) :][:4]
-    assert [problem for seed in seeds if seed not in OPEN and (problem := failure(seed))] == []
+@pytest.mark.parametrize("seed", [seed for seed in SAMPLE if seed not in OPEN])
+def test_a_sample(seed: int) -> None:
+    assert failure(seed) is None
 
 
-@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.proof) for first in range(40, 1040, 40))])
+@pytest.mark.parametrize("first", range(0, 1040, 8))
 def test_products_with_scales_are_what_loops_over_elements_say(first: int) -> None:
     """The interpreter runs what the word becomes; here it is beside sums that are written out.  Blocks of lines with one
     scale for all of K were read as scales of single lines."""
-    for seed in range(first, first + 40):
+    for seed in range(first, first + 8):
         program = ScaledWriter(seed).write()
         if any(words[1] == "sum" and words[2] != "float32" for words in program.features):
             continue  # halves are rounded as often as something is added to them

@@ -15,8 +15,13 @@ torch = pytest.importorskip("torch")
 
 from docs import executed, front_door_page, gallery_page  # noqa: E402
 
+LONG = ("quantise_a_model", "write_a_kernel")
+"""Pages that take a minute or two."""
 
-@pytest.mark.parametrize("name", executed.PAGES)
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.proof] * (name in LONG)) for name in executed.PAGES]
+)
 def test_a_page_shows_what_its_blocks_print(name: str, pytestconfig: pytest.Config) -> None:
     if sys.version_info < (3, 11) and name == "start":
         pytest.skip("before 3.11 Python records no columns of expressions: messages have no carets")

@@ -152,6 +152,7 @@ def test_activations_that_are_quantised_and_their_gradient(kinds, form, transpos
     assert x.grad.dtype == torch.bfloat16 and (x.grad - exact).abs().max() <= 2.0**-7 * exact.abs().max()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kinds, form", [("ll", {}), ("gg", {"group": 128, "each": 128})], ids=str)
 def test_compiled_by_torch(kinds, form):
     """As one operator: the whole function in one graph, for any number of rows, with the gradient of what is quantised."""
