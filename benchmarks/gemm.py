@@ -67,7 +67,7 @@ def ours(
     M: int, dtype: str, N: int, K: int, tried: list[Tiles], turned: bool | None = None
 ) -> dict[str, Tiles | Parts]:  # fmt: skip
     """Tiles by the name of their row: the library's choice, and others asked for."""
-    chosen: dict[str, Tiles | Parts] = {"tilewright": DenseProduct(N, K, dtype, turned=turned).fastest_parts(M)}
+    chosen: dict[str, Tiles | Parts] = {"tilewright": DenseProduct(N, K, dtype, swapped=turned).fastest_parts(M)}
     size = torch_type(dtype).itemsize
     for one in tried:
         stages = min(8, (194 << 10) // ((one.block_M + one.block_N) * 128))

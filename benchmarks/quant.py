@@ -26,7 +26,7 @@ import tilewright
 from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import FACTORIES, chosen
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.machine.fragment_records import E2M1, SIGNS, FragmentRecords
 from tilewright.matmul import PackedWeight, quant_matmul
 
@@ -161,7 +161,7 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     print(f"{name} {n}x{k} M={m}", flush=True)
     sizes, best = chosen(n, k, m, form)
-    if best is medium_quant_matmul and not sizes["promoted"]:
+    if best is wgmma_quant_matmul and not sizes["promoted"]:
         sizes = {**sizes, "lifted": form.is_liftable(offset)}
     others = [
         (

@@ -25,12 +25,15 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels import roofline, tiles
 from tilewright.kernels.attention_tiles import Attention, AttentionTiles
 from tilewright.kernels.hopper_quant_bytes_choice import ByteWays, byte_quant_ways
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
+from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import HOPPER, ceil_div
 from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of
+
+NAMES_BEFORE = {'"turned"': '"swapped"', '"kernel": "medium"': '"kernel": "wgmma"'}
+"""What logs from before 28 November 2026 call otherwise."""
 
 LOG = Path(__file__).parent / "results" / "2026-11-24-h200-candidates.jsonl"
 
@@ -58,6 +61,8 @@ def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
     found: dict[Problem, list[dict[str, Any]]] = defaultdict(list)
     kernels: dict[Problem, list[dict[str, Any]]] = {}
     for text in log.read_text().splitlines():
+        for before, now in NAMES_BEFORE.items():
+            text = text.replace(before, now)
         line = json.loads(text)
         if "kernels" in line:
             kernels[line["kind"], line["N"], line["K"]] = line["kernels"]
@@ -88,7 +93,7 @@ def ways_of(kind: str, N: int, K: int) -> Ways:
     operand = {"float16": "float16", "int8": "int8", "e4m3": "float8_e4m3fn"}[activations]
     form = FragmentRecords(bits, ALL[operand], ALL["float16"])
     if activations == "float16":
-        return medium_quant_ways(N, K, form, few=16)
+        return wgmma_quant_ways(N, K, form, few=16)
     of = byte_quant_ways(N, K, form, True, activations == "int8").of
     # Until 28 November 2026 no product began before the sums of the one before it were scaled, and pairs took their rows in two.
     before = [{**one, "overlaps": False} for one in of]
@@ -120,7 +125,7 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
         told = {_key(one, names): float(cycles) for one, cycles in zip(ways.of, times)}
         for line in lines:
             key = _key(line["options"], names)
-            if key in told and line["options"].get("kernel", "wgmma") in KERNEL_OF_ANY_ROWS:
+            if key in told and line["options"].get("kernel", "wgmma") == "wgmma":
                 yield line, told[key]
 
 
@@ -136,10 +141,6 @@ def _as_made(line: dict[str, Any]) -> Iterator[None]:
 
 def _nowhere(table: tiles.TileTable, *_: object) -> np.ndarray:
     return np.zeros(len(table.of), bool)
-
-
-KERNEL_OF_ANY_ROWS = ("wgmma", "medium")
-"""What logs call it, those from before 28 November 2026 by the second name."""
 
 
 def _divided_steps(parts: Parts, M: int, K: int) -> int:

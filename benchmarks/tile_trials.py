@@ -46,7 +46,7 @@ def tiles_of(word: str, M: int, N: int) -> Tiles:
     rows, columns, turned, in_turn, along_N, along_M, splits, stages = found.groups()
     cluster = (int(along_N or 1), int(along_M or 1))
     for one in DenseProduct(N, 1).suited_tiles(M):  # whatever K is
-        same = (one.block_M, one.block_N, one.turned) == (int(rows), int(columns), bool(turned))
+        same = (one.block_M, one.block_N, one.swapped) == (int(rows), int(columns), bool(turned))
         same = same and one.ping_pong == bool(in_turn)
         if same and (one.cluster or (1, 1)) == cluster and one.splits == int(splits or 1):
             return replace(one, stages=int(stages)) if stages else one
@@ -71,7 +71,7 @@ def word_of(parts: Parts) -> str:
     words = []
     for columns, one in parts:
         along_N, along_M = one.cluster or (1, 1)
-        letters = "t" * one.turned + "p" * one.ping_pong
+        letters = "t" * one.swapped + "p" * one.ping_pong
         word = f"{one.block_M}x{one.block_N}{letters}/{along_N}x{along_M}+{one.splits}*{one.stages}"
         words.append(f"{columns}={word}" if len(parts) > 1 else word)
     return "~".join(words)

@@ -172,10 +172,10 @@ def test_parts_of_k_in_clusters(M, N, K, splits, shape):
 @pytest.mark.parametrize(
     "tiles",
     [
-        Tiles(80, 64, 64, 6, 128, (2, 1), turned=True), Tiles(160, 128, 64, 5, 256, (1, 2), turned=True),
-        Tiles(112, 128, 64, 5, 256, (2, 2), persistent=False, turned=True), Tiles(64, 144, 64, 6, 128, (1, 2)),
-        Tiles(128, 64, 64, 6, 128, (4, 2), persistent=False, turned=True), Tiles(128, 128, 64, 5, 256, (2, 2)),
-        Tiles(96, 128, 64, 5, 256, (2, 1), 2, False, turned=True), Tiles(128, 128, 64, 5, 256, (1, 2), 2, False),
+        Tiles(80, 64, 64, 6, 128, (2, 1), swapped=True), Tiles(160, 128, 64, 5, 256, (1, 2), swapped=True),
+        Tiles(112, 128, 64, 5, 256, (2, 2), persistent=False, swapped=True), Tiles(64, 144, 64, 6, 128, (1, 2)),
+        Tiles(128, 64, 64, 6, 128, (4, 2), persistent=False, swapped=True), Tiles(128, 128, 64, 5, 256, (2, 2)),
+        Tiles(96, 128, 64, 5, 256, (2, 1), 2, False, swapped=True), Tiles(128, 128, 64, 5, 256, (1, 2), 2, False),
     ],
 )  # fmt: skip
 def test_tiles_of_every_height_in_clusters_along_both_axes(tiles):

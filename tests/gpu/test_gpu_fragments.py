@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "kernels"))
-from test_hopper_quant_medium import LIFTED, weights_alone  # noqa: E402
+from test_hopper_quant_wgmma import LIFTED, weights_alone  # noqa: E402
 
 import tilewright  # noqa: E402
 from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402

@@ -6,7 +6,7 @@ matrix unit's accumulator ("fast accumulation") unless they are promoted: then a
 float32.
 
 Matrix instructions read operands of 8 bits along k only. Of one that lies the other way the instruction's rows are
-taken, which lanes turn in registers; where both lie so, the other is first turned through shared memory into a
+taken, which lanes transpose in registers; where both lie so, the other is first transposed through shared memory into a
 workspace, by a kernel of its own.
 """
 
@@ -26,7 +26,7 @@ from tilewright.language.macro import Macro
 from tilewright.language.trace import PrimFunc
 
 DEEP, WIDE = 128, 256
-"""Rows and columns of a tile that is turned."""
+"""Rows and columns of a tile that is transposed."""
 
 PADDING = 8
 """Columns beyond those of a tile of sums, so that eight rows of an accumulator meet in no bank."""
@@ -35,7 +35,7 @@ SCALES_AT = 16
 """Bytes at whose multiples the scales of a step begin where the copy engine brings them."""
 
 BLOCK = 4
-"""Rows and columns of what a thread turns in its registers, so that shared memory is read and written by words."""
+"""Rows and columns of what a thread transposes in its registers, so that shared memory is read and written by words."""
 
 
 def sum_type(dtype: str) -> str:
@@ -161,23 +161,23 @@ def _product(
     promote = promote or by_group or by_block
     bytes_A, bytes_B = (tilewright.dtype(dtype).bits == 8 for dtype in (A_dtype, B_dtype))
     across_A, across_B = transpose_A and bytes_A, not transpose_B and bytes_B
-    # Lanes turn the operand whose rows are the instruction's: where both lie across, the one that is likely to be
+    # Lanes transpose the operand whose rows are the instruction's: where both lie across, the one that is likely to be
     # larger.
-    turned = across_B and (not across_A or N >= MANY) if across_A or across_B else None
+    swapped = across_B and (not across_A or N >= MANY) if across_A or across_B else None
     if isinstance(tiles, Tiles):
         tiles = ((N, tiles),)
-    own = DenseProduct(N, K, A_dtype, turned=turned, promoted=promote, in_blocks=by_block)
+    own = DenseProduct(N, K, A_dtype, swapped=swapped, promoted=promote, in_blocks=by_block)
     parts: Parts = tiles or own.fastest_parts(MANY)
-    turn_A = across_A and any(one.turned for _, one in parts)
-    turn_B = across_B and not all(one.turned for _, one in parts)
-    transpose_A, transpose_B = transpose_A and not turn_A, transpose_B or turn_B
+    transposes_A = across_A and any(one.swapped for _, one in parts)
+    transposes_B = across_B and not all(one.swapped for _, one in parts)
+    transpose_A, transpose_B = transpose_A and not transposes_A, transpose_B or transposes_B
 
     @T.macro
-    def turn(source: Tile, target: Tile, dtype: str) -> None:
+    def transpose_bytes(source: Tile, target: Tile, dtype: str) -> None:
         """``target = source^T``, in tiles that pass through shared memory and, in blocks, through registers.
 
-        Groups of four words stand in the row of a turned tile as an exclusive-or says, so that those who write a column
-        of blocks meet in a bank less often, and those who read rows never.
+        Groups of four words stand in the row of a transposed tile as an exclusive-or says, so that those who write a
+        column of blocks meet in a bank less often, and those who read rows never.
         """
         rows, columns = source.shape
         down, across = DEEP // BLOCK, WIDE // BLOCK
@@ -185,7 +185,7 @@ def _product(
         with T.Kernel(T.ceildiv(columns, WIDE), T.ceildiv(rows, DEEP), threads=256) as (bc, br):
             tile = T.alloc_shared((DEEP, WIDE), dtype)
             words = T.view(tile, (DEEP, across), "uint32")
-            turned = T.alloc_shared((WIDE, down), "uint32")
+            transposed_tile = T.alloc_shared((WIDE, down), "uint32")
             T.pdl_sync()
             T.pdl_trigger()
             T.copy(source[br * DEEP, bc * WIDE], tile)
@@ -195,14 +195,14 @@ def _product(
                 for c in T.unroll(BLOCK):
                     low = (first >> (8 * c) & 255) | (second >> (8 * c) & 255) << 8
                     high = (third >> (8 * c) & 255) << 16 | (fourth >> (8 * c) & 255) << 24
-                    turned[BLOCK * j + c, i ^ BLOCK * (j % groups)] = low | high
+                    transposed_tile[BLOCK * j + c, i ^ BLOCK * (j % groups)] = low | high
             if rows % (BLOCK * BLOCK) == 0:
                 whole = T.view(target, (columns, rows // BLOCK), "uint32")
                 for j, g, i in T.Parallel(WIDE, groups, BLOCK):
                     place = BLOCK * (g ^ (j // BLOCK) % groups) + i
-                    whole[bc * WIDE + j, br * down + BLOCK * g + i] = turned[j, place]
+                    whole[bc * WIDE + j, br * down + BLOCK * g + i] = transposed_tile[j, place]
             else:
-                single = T.view(turned, (WIDE, DEEP), dtype)
+                single = T.view(transposed_tile, (WIDE, DEEP), dtype)
                 for j, i in T.Parallel(WIDE, DEEP):
                     place = (i // BLOCK) ^ BLOCK * ((j // BLOCK) % groups)
                     target[bc * WIDE + j, br * DEEP + i] = single[j, BLOCK * place + i % BLOCK]
@@ -210,12 +210,12 @@ def _product(
     @T.macro
     def product(A: Tile, B: Tile, scales_A: Tile, scales_B: Tile, bias: Tile | None, C: Tile) -> None:
         left, right = A, B
-        if turn_A:
+        if transposes_A:
             left = T.alloc_global((M, K), A_dtype)
-            turn(A, left, A_dtype)
-        if turn_B:
+            transpose_bytes(A, left, A_dtype)
+        if transposes_B:
             right = T.alloc_global((N, K), B_dtype)
-            turn(B, right, B_dtype)
+            transpose_bytes(B, right, B_dtype)
         multiply(left, right, scales_A, scales_B, bias, C, 0, *parts[0])
         if len(parts) == 2:
             multiply(left, right, scales_A, scales_B, bias, C, parts[0][0], *parts[1], beside=True)
@@ -226,7 +226,7 @@ def _product(
         first: int, width: int, chosen: Tiles, beside: bool = False
     ) -> None:  # fmt: skip
         """Some columns of the product; `beside` those that the kernel before makes."""
-        block_M, block_N, turned = chosen.block_M, chosen.block_N, chosen.turned
+        block_M, block_N, swapped = chosen.block_M, chosen.block_N, chosen.swapped
         grid: tuple[Value, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
         cluster: tuple[int, ...] | None = chosen.cluster
         along_N, along_M = cluster or (1, 1)
@@ -247,24 +247,24 @@ def _product(
             *grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent,
             ping_pong=chosen.ping_pong or None, beside=beside,
         ) as place:  # fmt: skip
-            if turn_A or turn_B:
+            if transposes_A or transposes_B:
                 T.pdl_sync()
             across, down = (place[1], place[0]) if rows_first else (place[0], place[1])
             part = place[2] if chosen.splits > 1 else 0
             row, column = down * block_M, first + across * block_N
-            total = T.alloc_fragment((block_N, block_M) if turned else (block_M, block_N), sum_type(A_dtype))
+            total = T.alloc_fragment((block_N, block_M) if swapped else (block_M, block_N), sum_type(A_dtype))
             # Factors are read before the loop, which hides how long that takes.
             own_row = row + part * height
-            by_rows = turned and chosen.splits == 1  # of the sums as they leave are B's rows
+            by_rows = swapped and chosen.splits == 1  # of the sums as they leave are B's rows
             factors = factors_of((scales_A, scales_B, bias), height, block_N, by_rows)
             bring(factors, (scales_A, scales_B, bias), own_row, column)
             accumulate(A, B, total, (scales_A, scales_B), row, column, part * steps, steps, chosen, first)
             if chosen.splits == 1:
-                finish(total, factors, C, row, column, turned)
+                finish(total, factors, C, row, column, swapped)
             else:
                 found = T.alloc_shared((block_M, block_N + PADDING), sum_type(A_dtype))
                 for i, j in T.Parallel(*total.shape):
-                    if turned:
+                    if swapped:
                         found[j, i] = total[i, j]
                     else:
                         found[i, j] = total[i, j]
@@ -289,7 +289,7 @@ def _product(
         b = T.alloc_shared((block_N, block_K) if transpose_B else (block_K, block_N), B_dtype)
         of_group: Any = T.alloc_shared((1, padded_rows(block_M)), "float32") if by_group else None
         of_A: Any = of_group[0, :block_M] if by_group else None
-        many = by_group and chosen.turned  # a thread has factors of many columns: it reads them before the product
+        many = by_group and chosen.swapped  # a thread has factors of many columns: it reads them before the product
         if many:
             of_A = T.alloc_fragment((block_M,), "float32")
         T.clear(total)
@@ -309,7 +309,7 @@ def _product(
                 T.copy(of_group[0, :block_M], of_A)
             of_B = scales_of_blocks(scales[1], column, first + step, block_N, origin) if by_block else None
             every = block_K if promote else None
-            if chosen.turned:
+            if chosen.swapped:
                 T.gemm(
                     b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, scale_A=of_B, scale_B=of_A,
                     promote_every=every,
@@ -354,7 +354,7 @@ def _product(
         return T.alloc_fragment((size,), "float32") if by_rows else T.alloc_shared((size,), "float32")
 
     @T.macro
-    def finish(total: Tile, factors: Factors, C: Tile, row: Value, column: Value, turned: bool) -> None:
+    def finish(total: Tile, factors: Factors, C: Tile, row: Value, column: Value, swapped: bool) -> None:
         """Sums of a tile whose first row and column of C are these, with their factors, into C; the sums may be those
         of C transposed."""
         scales_A, scales_B, shift = factors
@@ -364,14 +364,14 @@ def _product(
             row_factor = 1.0 if by_token or by_group else scales_A[0]
             factor = row_factor if by_channel or by_block else row_factor * scales_B[0]
             for i, j in T.Parallel(*total.shape):
-                m, n = (j, i) if turned else (i, j)
+                m, n = (j, i) if swapped else (i, j)
                 value = T.cast(total[i, j], "float32") * factor
                 if by_token:
                     value = value * scales_A[m]
                 if by_channel:
                     value = value * scales_B[n]
                 result[i, j] = T.cast(value if shift is None else value + shift[n], out)
-        if turned:
+        if swapped:
             columns, rows = result.shape
             T.transpose(result, C[row : row + rows, column : column + columns])
         else:

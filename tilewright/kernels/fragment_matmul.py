@@ -57,7 +57,7 @@ def fragment_matmul(
     form : order of W (`FragmentRecords`), with scales (and zeros) of its operand's type.
     tokens : rows of A that a block multiplies, 16, 32 or 64.
     out : type of C.
-    offset, zeros_mode, epilogue : as in `medium_quant_matmul`.
+    offset, zeros_mode, epilogue : as in `wgmma_quant_matmul`.
     tiles : times 16 rows of W for each of the block's four warps.
     splits : parts of K.
     stages : slots of the ring.

@@ -2,7 +2,7 @@
 
 The rows stand sorted by expert. A kernel of one block cuts the runs into tiles of rows and writes a list of them, so
 that nobody on the host needs to know how long they are; the blocks of the product stay and take every so many-th tile.
-Short runs turn the problem around: rows of the weight are the instruction's rows, the few rows of A its columns.
+Short runs swap the operands: rows of the weight are the instruction's rows, the few rows of A its columns.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def group_tiles(
     shapes += [(64, 256, (1, 1)), *((128, 256, cluster) for cluster in ((2, 1), (1, 2), (1, 1)))]
     size, listed = tilewright.dtype(dtype).storage_bytes, []
     for held, columns, cluster in shapes:
-        turned = held <= FEW_ROWS
-        room = SHARED_BYTES - (2048 if turned else STAGING_BYTES)
+        swapped = held <= FEW_ROWS
+        room = SHARED_BYTES - (2048 if swapped else STAGING_BYTES)
         stages, threads = min(12, room // ((held + columns) * ROW_BYTES)), 128 if columns == 64 else 256
-        listed.append(Tiles(held, columns, ROW_BYTES // size, stages, threads, cluster, turned=turned))
+        listed.append(Tiles(held, columns, ROW_BYTES // size, stages, threads, cluster, swapped=swapped))
     table, goes_on = table_of(tuple(listed)), rows / (rows + 1)
     height = table.rows * table.along_M
     tiles = ALIKE * np.ceil(rows / height) + (1 - ALIKE) * goes_on / (1 - goes_on**height)  # of a run
@@ -139,7 +139,7 @@ def grouped_matmul(
     N, K : size of each, ``[N, K]``; rows of K elements are multiples of 16 bytes.
     dtype, out : of the operands, 8 or 16 bits, and of the result.
     scaled : whether sums are multiplied by a factor of their row and of their column (of an expert's weight).
-    tiles : of a block, None for those that suit runs of 128 rows; up to 64 rows turn the problem around. Blocks share
+    tiles : of a block, None for those that suit runs of 128 rows; up to 64 rows swap the operands. Blocks share
         loads of the weights where they have rows one below the other, of A where they have columns side by side, not
         both.
     blocks : how many run at once, None for one a multiprocessor.
@@ -183,7 +183,7 @@ def grouped_matmul(
             with T.roles():
                 with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
                     T.pdl_sync()
-                    shape = (columns, rows) if tiles.turned else (rows, columns)
+                    shape = (columns, rows) if tiles.swapped else (rows, columns)
                     total = T.alloc_fragment(shape, sums)
                     down = count[0]
                     for turn in T.serial(T.ceildiv(down * across - group, groups)):
@@ -192,7 +192,7 @@ def grouped_matmul(
                         for k in T.serial(steps):
                             number = turn * steps + k
                             slot = ring.receive(number)
-                            left, right = (B_ring, A_ring) if tiles.turned else (A_ring, B_ring)
+                            left, right = (B_ring, A_ring) if tiles.swapped else (A_ring, B_ring)
                             T.wgmma_gemm(
                                 left[slot, :, :], right[slot, :, :], total, transpose_B=True, clear_accum=k == 0
                             )
@@ -227,7 +227,7 @@ def grouped_matmul(
             of_columns = T.alloc_shared((columns,), "float32")
             T.copy(scales[0][first], of_rows)
             T.copy(scales[1][expert, n], of_columns)
-        if tiles.turned:
+        if tiles.swapped:
             for j, i in T.Parallel(rows, columns):
                 if first + j < end:
                     C[first + j, n + i] = T.cast(factored(total[i, j], of_rows, of_columns, j, i), out)

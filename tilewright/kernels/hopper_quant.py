@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
 from tilewright.kernels.hopper_quant_skinny import (
     most_warps,
     skinny_quant_choice,
@@ -15,6 +13,8 @@ from tilewright.kernels.hopper_quant_skinny import (
     skinny_quant_streams,
 )
 from tilewright.kernels.hopper_quant_slices import sliced_quant_candidates, sliced_quant_choice, sliced_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
 from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.machine.fragment_records import FragmentRecords
@@ -44,11 +44,11 @@ def chosen(
         covers = covers and not many and skinny_quant_streams(N, K, form, skinny, speed)
     if covers or (M <= FEW and not form.scales_codes):
         return skinny, skinny_quant_matmul
-    ways = medium_quant_ways(N, K, form, out, epilogue, speed, 0 if many else FEW)
-    return ways.choice(M), medium_quant_matmul
+    ways = wgmma_quant_ways(N, K, form, out, epilogue, speed, 0 if many else FEW)
+    return ways.choice(M), wgmma_quant_matmul
 
 
-FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmma": medium_quant_matmul}
+FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmma": wgmma_quant_matmul}
 """The kernels by the name that options call them: `Fragments.version` goes up where one changes."""
 
 
@@ -74,5 +74,5 @@ def candidates(
                 if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:
                     yield {"kernel": "skinny", **sizes}
     if M > FEW or form.scales_codes:
-        for sizes in medium_quant_ways(N, K, form, out, epilogue, speed).ranked(M):
+        for sizes in wgmma_quant_ways(N, K, form, out, epilogue, speed).ranked(M):
             yield {"kernel": "wgmma", **sizes}

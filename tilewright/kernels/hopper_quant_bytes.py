@@ -1,6 +1,6 @@
 """``C = A W^T`` on Hopper for activations of 8 bits, W in low-bit records: weights are the register operand of wgmma.
 
-As in `hopper_quant_medium` the problem is transposed, two producers run ahead in rings of their own, and consumers
+As in `hopper_quant_wgmma` the problem is transposed, two producers run ahead in rings of their own, and consumers
 decode a record's columns while the tensor cores work on the ones before. Codes become int8 or 8-bit floats. Scales of
 groups cannot enter those: sums of a group are exact in an accumulator of their own and are scaled on their way into the
 total. With scales of channels alone, or int8 scales of groups that are multiplied into the codes, one sum runs over all

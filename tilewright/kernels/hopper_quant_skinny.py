@@ -27,7 +27,7 @@ SLOTS = 3
 
 RECORD, EARLIER = 550, 9200
 """Cycles that a worker takes for a record and 16 rows of A, and by which this kernel begins before
-`medium_quant_matmul`: what fits 20 products of 9 to 16 rows on an H200 (24 and 27 November 2026)."""
+`wgmma_quant_matmul`: what fits 20 products of 9 to 16 rows on an H200 (24 and 27 November 2026)."""
 
 FILLED = 5
 """The named barrier behind which the table of pairs is filled."""

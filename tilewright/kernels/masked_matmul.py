@@ -125,7 +125,7 @@ def masked_matmul(
     per_word = WORD // bits
     growth = FLOATS.get(r.format.name, 2.0 if r.format.name == "int1" else 1.0)
     sign = 1 << bits - 1 if r.format.kind == "int" else 0
-    turned = sign and bits > 1 and not r.offset_binary
+    flips_signs = sign and bits > 1 and not r.offset_binary
     lifts = tilewright.dtype(r.activations).name in ("bfloat16", "float32")
     by_bytes = by_bytes and not floats and 8 % bits == 0
     chains = 2 if by_bytes else 1
@@ -156,12 +156,12 @@ def masked_matmul(
                 for part in list(range(1, 4 // unit)):
                     low = low | T.cast(t.W[n, at + 4 // unit * w + part], "uint32") << 8 * unit * part
                 codes[w] = low
-        if turned:
+        if flips_signs:
             for w in list(range(words)):
                 codes[w] = codes[w] ^ sign_bits(w)
 
     def sign_bits(word: int) -> int:
-        """The highest bits of a word's codes: turned, codes count from the least number."""
+        """The highest bits of a word's codes: with them flipped, codes count from the least number."""
         places = range((word * WORD - bits + 1) // bits, (word + 1) * WORD // bits + 1)
         return sum(1 << at for j in places if 0 <= (at := (j + 1) * bits - 1 - word * WORD) < WORD)
 

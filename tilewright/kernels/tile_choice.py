@@ -59,7 +59,7 @@ class DenseProduct:
     Attributes
     ----------
     dtype : of the operands.
-    turned : whether tiles must, or must not, be `Tiles.turned`, because lanes turn an operand of bytes.
+    swapped : whether tiles must, or must not, be `Tiles.swapped`, because lanes transpose an operand of bytes.
     promoted : whether lanes add the sums of each step to others.
     in_blocks : and scale them, by scales of blocks.
     """
@@ -68,7 +68,7 @@ class DenseProduct:
     K: int
     dtype: str = "bfloat16"
     speed: Speed = HOPPER
-    turned: bool | None = None
+    swapped: bool | None = None
     promoted: bool = False
     in_blocks: bool = False
 
@@ -80,12 +80,12 @@ class DenseProduct:
     @property
     def lanes(self) -> Lanes:
         """What lanes do with the product's steps."""
-        return Lanes(self.promoted, self.in_blocks, self.turned is not None and self.size == 1)
+        return Lanes(self.promoted, self.in_blocks, self.swapped is not None and self.size == 1)
 
     @property
     def tiles(self) -> TileTable:
         """All tiles that it may be cut into."""
-        return all_tiles(self.size, self.turned)
+        return all_tiles(self.size, self.swapped)
 
     def cycles(self, parts: Parts, M: int) -> float:
         """Cycles by the model, which speaks of two parts only where the first makes whole waves of tiles."""
@@ -123,7 +123,7 @@ class DenseProduct:
         """First parts of columns that make whole waves of large tiles: the cycles that a product in two parts takes at
         least, and the part."""
         N, K, speed, lanes = self.N, self.K, self.speed, self.lanes
-        table = all_tiles(self.size, bool(self.turned))
+        table = all_tiles(self.size, bool(self.swapped))
         large = table.rows * table.columns >= LARGE
         down, across = ceil_div(M, table.rows), ceil_div(N, table.columns)
         whole = down * across // speed.cores * speed.cores // down  # columns of tiles that make whole waves

@@ -49,8 +49,8 @@ and those for each of a thread's sums; other warpgroups multiply meanwhile (592 
 SCALING, SCALED_SUM, FACTOR = 50, 2.0, 2.7
 """The same where sums are scaled before, and those for each of a thread's sums and for each factor that it reads."""
 
-TURNING, THIRD = 10, 1.06
-"""The same where lanes turn the bytes of an operand, and how much longer products out of registers take of three
+TRANSPOSING, THIRD = 10, 1.06
+"""The same where lanes transpose the bytes of an operand, and how much longer products out of registers take of three
 warpgroups (28 products of `[K, N]`, 126 times, H200, 24 November 2026)."""
 
 NEXT = {1: 4600, 2: 3100, 4: 3100, 8: 3100}
@@ -131,8 +131,8 @@ class Tiles:
     splits : blocks that divide K, and add up what they found: a cluster of their own.
     persistent : False where every block has one tile at most, and need not reckon which one is its next.
     ping_pong : whether two consumers of a block work at tiles of their own in turn, `threads` threads each.
-    turned : B's rows are the instruction's rows, of which there are 64, and A's its columns, of which there may be any
-        multiple of 8; the sums are transposed on their way out.
+    swapped : whether A and B are swapped: B's rows are the instruction's rows, of which there are 64, and A's its
+        columns, of which there may be any multiple of 8; the sums are transposed on their way out.
     """
 
     block_M: int
@@ -144,7 +144,7 @@ class Tiles:
     splits: int = 1
     persistent: bool | None = None
     ping_pong: bool = False
-    turned: bool = False
+    swapped: bool = False
 
 
 Parts = tuple[tuple[int, Tiles], ...]
@@ -159,13 +159,13 @@ class Lanes:
     ----------
     promote : they add the sums of each step to others.
     scale : they scale them before, by scales of `BLOCK` elements of k.
-    turn : they turn the bytes of the operand whose rows are the instruction's.
+    transpose : they transpose the bytes of the operand whose rows are the instruction's.
     skip : that operand is 2:4 sparse: half of it is there, with metadata, and half of the products are made.
     """
 
     promote: bool = False
     scale: bool = False
-    turn: bool = False
+    transpose: bool = False
     skip: bool = False
 
 
@@ -188,8 +188,8 @@ PATTERN = 8
 """Each block of a cluster loads a multiple of so many rows of what they share."""
 
 
-def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
-    """Rows and columns of tiles for operands of so many bytes, and whether they are turned."""
+def _shapes(size: int, swapped: bool | None = None) -> Sequence[Shape]:
+    """Rows and columns of tiles for operands of so many bytes, and whether operands are swapped."""
     if size == 8:
         return [(*shape, False) for shape in DOUBLES]
     # Factors of the epilogue of bytes need registers that the largest accumulators leave none of.
@@ -198,32 +198,33 @@ def _shapes(size: int, turned: bool | None = None) -> Sequence[Shape]:
         if size > 1 or rows * columns <= 128 * 256
     ]  # fmt: skip
     found = [shape for shape in fine if shape[1] % GRAIN == 0]
-    # Results of words are not turned on their way, and factors of bytes spill beside the widest sums of one warpgroup.
+    # Results of words are not transposed on their way, and factors of bytes spill beside the widest sums of one
+    # warpgroup.
     across = [shape for shape in fine if size == 2 or (size == 1 and shape != (64, 256))]
     both = [(*shape, False) for shape in found] + [(*shape[::-1], True) for shape in across]
-    return [shape for shape in both if turned in (None, shape[2])]
+    return [shape for shape in both if swapped in (None, shape[2])]
 
 
 def _cuts(shape: Shape, size: int) -> Iterator[Tiles]:
     """Tiles of a shape: in clusters that share loads along N or M, each for itself, or in clusters that divide K."""
-    rows, columns, turned = shape
+    rows, columns, swapped = shape
     block_K = ROW_BYTES // size
     if size == 8:
         yield Tiles(rows, columns, block_K, 4, 128)
         return
-    threads = _threads(columns if turned else rows)
+    threads = _threads(columns if swapped else rows)
     for cluster, splits in WAYS:
         along_N, along_M = cluster
         shares = ((rows, along_N), (columns, along_M))
         if rows % splits or any(along > 1 and extent % (along * PATTERN) for extent, along in shares):
             continue
-        yield Tiles(rows, columns, block_K, 0, threads, cluster, splits, turned=turned)
+        yield Tiles(rows, columns, block_K, 0, threads, cluster, splits, swapped=swapped)
         sums = rows * columns // 128
-        high, wide = (columns, rows) if turned else (rows, columns)
+        high, wide = (columns, rows) if swapped else (rows, columns)
         if splits > 1 or along_N * along_M > 2 or high > 192 or sums > ACCUMULATORS.get(size, 0):
             continue
-        if turned or wide % 32 == 0:  # results of narrower boxes leave too slowly
-            yield Tiles(rows, columns, block_K, 0, 128, cluster, ping_pong=True, turned=turned)
+        if swapped or wide % 32 == 0:  # results of narrower boxes leave too slowly
+            yield Tiles(rows, columns, block_K, 0, 128, cluster, ping_pong=True, swapped=swapped)
 
 
 class TileTable:
@@ -248,12 +249,12 @@ class TileTable:
             return np.array([number(tiles) for tiles in of])
 
         self.of, self.size = of, ROW_BYTES // of[0].block_K
-        kinds = [(tiles.block_M, tiles.block_N, tiles.turned) for tiles in of]
+        kinds = [(tiles.block_M, tiles.block_N, tiles.swapped) for tiles in of]
         begins = [line for line, kind in enumerate(kinds) if line == 0 or kind != kinds[line - 1]]
         self.shapes = [slice(begin, end) for begin, end in zip(begins, [*begins[1:], len(of)])]
         self.rows, self.columns = column(lambda one: one.block_M), column(lambda one: one.block_N)
         self.along_N, self.along_M = np.array([tiles.cluster or (1, 1) for tiles in of]).T
-        self.turned, self.ping_pong = column(lambda one: one.turned), column(lambda one: one.ping_pong)
+        self.swapped, self.ping_pong = column(lambda one: one.swapped), column(lambda one: one.ping_pong)
         self.splits, self.stages = column(lambda one: one.splits), column(lambda one: one.stages)
         self.alone = column(lambda one: one.threads == 128 and not one.ping_pong)
         self.rate, self.heat = column(lambda one: _rate(one, self.size)), column(_heat)
@@ -265,9 +266,9 @@ class TileTable:
 
 
 @functools.cache
-def all_tiles(size: int, turned: bool | None) -> TileTable:
+def all_tiles(size: int, swapped: bool | None) -> TileTable:
     """All tiles that there are for operands of so many bytes."""
-    return table_of(tuple(tiles for shape in _shapes(size, turned) for tiles in _cuts(shape, size)))
+    return table_of(tuple(tiles for shape in _shapes(size, swapped) for tiles in _cuts(shape, size)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -286,7 +287,7 @@ def _rate(tiles: Tiles, size: int) -> float:
 
 def _heat(tiles: Tiles) -> float:
     """How much slower the products of tiles are at the power limit than those of the fastest."""
-    high, wide = (tiles.block_N, tiles.block_M) if tiles.turned else (tiles.block_M, tiles.block_N)
+    high, wide = (tiles.block_N, tiles.block_M) if tiles.swapped else (tiles.block_M, tiles.block_N)
     return 0.0 if tiles.ping_pong or (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
 
 
@@ -297,7 +298,7 @@ def suiting(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed, lanes
         room = np.array([PROMOTED.get(tiles.threads, 0) for tiles in table.of])
         suits = (table.sums + (_factors(table) / 2 if lanes.scale else 0) <= room) & ~table.ping_pong
     if lanes.scale:  # no thread has the scales of many columns
-        suits = suits & (table.turned | (table.columns % BLOCK == 0) | (BLOCK % table.columns == 0))
+        suits = suits & (table.swapped | (table.columns % BLOCK == 0) | (BLOCK % table.columns == 0))
         suits = suits & (table.along_N * table.along_M <= 2)  # more wait for one another's lanes (H200, up to 30%)
     for count, along in ((ceil_div(N, table.columns), table.along_N), (ceil_div(M, table.rows), table.along_M)):
         suits = suits & ((_padded(count, along) - count) * WASTE <= count)
@@ -305,8 +306,8 @@ def suiting(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed, lanes
 
 
 def _factors(table: TileTable) -> np.ndarray:
-    """Of a thread: one for each of its columns, which are the activations' rows where they are turned."""
-    return np.where(table.turned, table.rows / 4, 0)
+    """Of a thread: one for each of its columns, which are the activations' rows where operands are swapped."""
+    return np.where(table.swapped, table.rows / 4, 0)
 
 
 def _once(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: Speed) -> np.ndarray:
@@ -426,7 +427,7 @@ def work_of(
     resident = speed.resident(table.together)
     chunks = ceil_div(K, block_K * splits)
     waves = ceil_div(blocks, resident)
-    high, wide = np.where(table.turned, columns, rows), np.where(table.turned, rows, columns)
+    high, wide = np.where(table.swapped, columns, rows), np.where(table.swapped, rows, columns)
     # Of the bytes of the instruction's rows, as they are brought and as they are read: metadata by words.
     kept, kept_read = (1 / 2 + 1 / 16, 1 / 2 + 1 / 4) if lanes.skip else (1.0, 1.0)
     products = rows * columns * block_K * (0.5 if lanes.skip else 1.0)
@@ -434,11 +435,12 @@ def work_of(
     serial: float | np.ndarray = 0.0
     if not lanes.promote:
         products = products * np.where(table.alone, ALONE, 1.0)
-    if lanes.turn:
+    if lanes.transpose:
         products = products * np.where(table.groups > 2, THIRD, 1.0)
-    if lanes.promote or lanes.turn:
+    if lanes.promote or lanes.transpose:
         serial = products / speed.multiplied(size) / table.groups
-        serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0) + TURNING * lanes.turn
+        serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0)
+        serial = serial + TRANSPOSING * lanes.transpose
         serial = serial + (SCALING + SCALED_SUM * table.sums + FACTOR * _factors(table) if lanes.scale else 0.0)
     read = (high * kept_read + wide * high / 64) * ROW_BYTES  # by each instruction of 64 rows
     area = rows * columns / (128 * 256)

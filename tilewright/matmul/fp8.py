@@ -277,8 +277,8 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[...
             promote=not call.fast
         )  # fmt: skip
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
-    turned = None if call.transpose_B else True  # lanes turn a weight that lies across
-    product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), turned, promoted=not call.fast)
+    swapped = None if call.transpose_B else True  # lanes transpose a weight that lies across
+    product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), swapped, promoted=not call.fast)
     parts = parts_for(product, call.M)
     kernel = scaled_matmul.for_target(
         arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor",

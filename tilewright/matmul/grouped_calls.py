@@ -16,8 +16,8 @@ from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import expert_quant_choices
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma_choice import expert_quant_choices
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
@@ -43,7 +43,7 @@ from tilewright.runtime.tensors import Array, as_float32, is_torch
 from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate, Database
 
-VERSION = 3
+VERSION = 4
 """Changes when what was tuned says nothing of the kernels any more."""
 
 
@@ -249,7 +249,7 @@ def _fragment_call(
     plain = form.zero is None and not options["promoted"] and form.is_liftable(offset)
     chosen = {**options, "lower": tuple(options.get("lower", ()))}  # files give lists
     kernel = kernel_of(
-        medium_quant_matmul, arch, facts.N, facts.K, form, out=request.out, offset=offset, zeros_mode=mode,
+        wgmma_quant_matmul, arch, facts.N, facts.K, form, out=request.out, offset=offset, zeros_mode=mode,
         epilogue=_epilogue(request), experts=experts, lifted=plain and weights.can_be_lifted(form), **chosen,
     )  # fmt: skip
     begun(kernel, x)

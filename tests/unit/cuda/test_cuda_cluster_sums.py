@@ -43,8 +43,8 @@ def test_parts_of_k(tiles, M, N, K, transpose_A, transpose_B):
     "tiles, sizes",
     [
         (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=False), "22"),
-        (Tiles(32, 64, 64, 3, 128, (4, 2), persistent=False, turned=True), "24"),
-        (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=True, turned=True), "22"),
+        (Tiles(32, 64, 64, 3, 128, (4, 2), persistent=False, swapped=True), "24"),
+        (Tiles(64, 64, 64, 3, 128, (2, 2), persistent=True, swapped=True), "22"),
         (Tiles(64, 64, 64, 3, 128, (2, 1), 2, persistent=False), "2"),
     ],
 )

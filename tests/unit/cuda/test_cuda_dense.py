@@ -92,7 +92,7 @@ def test_orders_of_bytes(order, turned, by_lanes, kernels):
     for dtype, out in (("int8", "int32"), ("float8_e4m3fn", "bfloat16")):
         a, b = operands(M, N, K, dtype, transpose_A, transpose_B)
         kernel = on_hopper(
-            dense_matmul, N, K, dtype, None, out, transpose_A, transpose_B, Tiles(64, 64, 128, 2, 128, turned=turned)
+            dense_matmul, N, K, dtype, None, out, transpose_A, transpose_B, Tiles(64, 64, 128, 2, 128, swapped=turned)
         )
         assert instruction in kernel.explain() and kernel.get_kernel_source().count("TW_KERNEL") == kernels
         exact, size = product(a, b, transpose_A, transpose_B)
@@ -106,7 +106,7 @@ def test_orders_of_bytes(order, turned, by_lanes, kernels):
 def test_the_operand_that_lanes_turn_gives_the_rows_of_the_instruction():
     for transposed in (False, True):
         program = dense_matmul.trace(8192, 8192, "int8", None, None, transposed, transposed)
-        parts = DenseProduct(8192, 8192, "int8", turned=not transposed).fastest_parts(MANY)
+        parts = DenseProduct(8192, 8192, "int8", swapped=not transposed).fastest_parts(MANY)
         assert len(list(kernels_of(program.function))) == len(parts)  # none that turns an operand beforehand
 
 
@@ -139,12 +139,12 @@ def test_scales(dtype, out, scale_A, scale_B, bias, M):
 @pytest.mark.parametrize(
     "tiles, orders, out",
     [
-        (Tiles(80, 64, 64, 3, 128, (2, 1), turned=True), (False, True), "bfloat16"),
-        (Tiles(48, 128, 64, 3, 256, persistent=False, turned=True), (True, False), "bfloat16"),
-        (Tiles(32, 64, 64, 3, 128, (1, 2), turned=True), (False, True), "float32"),
-        (Tiles(48, 128, 64, 3, 256, None, 2, False, turned=True), (False, False), "bfloat16"),
-        (Tiles(40, 128, 64, 3, 128, (1, 2), ping_pong=True, turned=True), (False, True), "bfloat16"),
-        (Tiles(24, 64, 64, 3, 128, (2, 1), ping_pong=True, turned=True), (False, True), "bfloat16"),
+        (Tiles(80, 64, 64, 3, 128, (2, 1), swapped=True), (False, True), "bfloat16"),
+        (Tiles(48, 128, 64, 3, 256, persistent=False, swapped=True), (True, False), "bfloat16"),
+        (Tiles(32, 64, 64, 3, 128, (1, 2), swapped=True), (False, True), "float32"),
+        (Tiles(48, 128, 64, 3, 256, None, 2, False, swapped=True), (False, False), "bfloat16"),
+        (Tiles(40, 128, 64, 3, 128, (1, 2), ping_pong=True, swapped=True), (False, True), "bfloat16"),
+        (Tiles(24, 64, 64, 3, 128, (2, 1), ping_pong=True, swapped=True), (False, True), "bfloat16"),
     ],
 )  # fmt: skip
 def test_rows_of_b_as_rows_of_the_instruction(tiles, orders, out):
@@ -166,7 +166,7 @@ def test_scales_of_sums_that_leave_transposed(splits):
     rng = np.random.default_rng(1)
     scales_A, scales_B = (rng.uniform(0.005, 0.02, size).astype(np.float32) for size in (M, N))
     bias = rng.standard_normal(N).astype(np.float32)
-    tiles = Tiles(48, 64, 128, 3, 128, None if splits > 1 else (1, 1), splits, False, turned=True)
+    tiles = Tiles(48, 64, 128, 3, 128, None if splits > 1 else (1, 1), splits, False, swapped=True)
     kernel = on_hopper(scaled_matmul, N, K, "int8", bias=True, tiles=tiles)
     sums, _ = product(a, b)
     exact = sums * (scales_A.astype(np.float64)[:, None] * scales_B) + bias
@@ -227,7 +227,7 @@ def test_blocks_of_a_second_part_begin_where_the_first_leaves_room():
 
 @pytest.mark.parametrize(
     "tiles",
-    [Tiles(64, 80, 64, 2, 128), Tiles(128, 112, 64, 2, 256, None, 1, False), Tiles(176, 64, 64, 2, 128, turned=True)],
+    [Tiles(64, 80, 64, 2, 128), Tiles(128, 112, 64, 2, 256, None, 1, False), Tiles(176, 64, 64, 2, 128, swapped=True)],
     ids=str,
 )
 def test_results_of_any_width_leave_in_wide_boxes(tiles):
@@ -245,11 +245,11 @@ def test_results_of_any_width_leave_in_wide_boxes(tiles):
 @pytest.mark.parametrize(
     "tiles, boxes",
     [
-        (Tiles(8, 64, 64, 2, 128, turned=True), 8),
-        (Tiles(40, 64, 64, 2, 128, (1, 1), 1, False, turned=True), 40),
-        (Tiles(72, 128, 64, 2, 256, (2, 1), turned=True), 48),
-        (Tiles(104, 192, 64, 2, 384, turned=True), 64),  # in a loop over tiles two boxes alternate
-        (Tiles(152, 64, 64, 2, 128, turned=True), 80),
+        (Tiles(8, 64, 64, 2, 128, swapped=True), 8),
+        (Tiles(40, 64, 64, 2, 128, (1, 1), 1, False, swapped=True), 40),
+        (Tiles(72, 128, 64, 2, 256, (2, 1), swapped=True), 48),
+        (Tiles(104, 192, 64, 2, 384, swapped=True), 64),  # in a loop over tiles two boxes alternate
+        (Tiles(152, 64, 64, 2, 128, swapped=True), 80),
     ],
     ids=str,
 )
@@ -297,10 +297,10 @@ def blocks(M, N, K, seed=0):
     [
         (200, 192, Tiles(128, 64, 128, 2, 256)), (130, 72, Tiles(64, 32, 128, 2, 128)),
         (260, 128, Tiles(256, 64, 128, 2, 256, (2, 1))), (5, 256, Tiles(64, 256, 128, 1, 256)),
-        (70, 328, Tiles(72, 192, 128, 2, 384, (2, 1), turned=True)), (50, 200, Tiles(40, 128, 128, 2, 256, turned=True)),
-        (90, 328, ((192, Tiles(64, 192, 128, 2, 384, turned=True)), (136, Tiles(64, 128, 128, 2, 256)))),
-        (90, 200, Tiles(64, 64, 128, 2, 128, (1, 1), 2, turned=True)),
-        (150, 328, Tiles(152, 128, 128, 3, 256, turned=True)), (70, 200, Tiles(64, 64, 128, 3, 128)),
+        (70, 328, Tiles(72, 192, 128, 2, 384, (2, 1), swapped=True)), (50, 200, Tiles(40, 128, 128, 2, 256, swapped=True)),
+        (90, 328, ((192, Tiles(64, 192, 128, 2, 384, swapped=True)), (136, Tiles(64, 128, 128, 2, 256)))),
+        (90, 200, Tiles(64, 64, 128, 2, 128, (1, 1), 2, swapped=True)),
+        (150, 328, Tiles(152, 128, 128, 3, 256, swapped=True)), (70, 200, Tiles(64, 64, 128, 3, 128)),
     ],
     ids=str,
 )  # fmt: skip
@@ -354,9 +354,9 @@ def test_blocks_with_tails_by_every_scale_of_the_activation(scale_A, bias, M, N,
 )
 def test_tiles_of_blocks_have_room_for_their_scales(M, N):
     for _, tiles in parts_for(DenseProduct(N, 7168, E4M3, promoted=True, in_blocks=True), M):
-        factors = tiles.block_M // 4 if tiles.turned else 0
+        factors = tiles.block_M // 4 if tiles.swapped else 0
         assert 2 * tiles.block_M * tiles.block_N // tiles.threads + factors <= 2 * PROMOTED[tiles.threads]
-        assert tiles.turned or tiles.block_N % 128 == 0 or 128 % tiles.block_N == 0
+        assert tiles.swapped or tiles.block_N % 128 == 0 or 128 % tiles.block_N == 0
 
 
 def test_factors_are_loaded_while_products_are_made():

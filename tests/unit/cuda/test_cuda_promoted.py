@@ -42,7 +42,7 @@ def operands(M, N, K, transpose_B):
 @pytest.mark.parametrize("turned", [True, False])
 def test_many_rows(transpose_B, turned):
     M, N, K = 72, 80, 1104
-    tiles = Tiles(32, 64, 128, 2, 128, turned=True) if turned else Tiles(64, 32, 128, 2, 128)
+    tiles = Tiles(32, 64, 128, 2, 128, swapped=True) if turned else Tiles(64, 32, 128, 2, 128)
     a, of_a, b, of_b, exact = operands(M, N, K, transpose_B)
     errors = []
     for promote in (True, False):
@@ -70,9 +70,9 @@ def test_few_rows(M, N, K, splits, transpose_B):
 @pytest.mark.parametrize("turned", [None, True])
 @pytest.mark.parametrize("M, N, K", [(1, 4096, 4096), (300, 4096, 4096), (777, 28672, 8192), (2300, 2112, 7168)])
 def test_threads_hold_both_accumulators(M, N, K, turned):
-    for _, tiles in parts_for(DenseProduct(N, K, "float8_e4m3fn", turned=turned, promoted=True), M):
+    for _, tiles in parts_for(DenseProduct(N, K, "float8_e4m3fn", swapped=turned, promoted=True), M):
         assert tiles.block_M * tiles.block_N <= PROMOTED[tiles.threads] * tiles.threads
-        assert turned is None or tiles.turned
+        assert turned is None or tiles.swapped
 
 
 def test_rings_have_room_for_scales_of_rows():
@@ -96,6 +96,6 @@ def test_what_is_chosen_for_blocks_compiles(M, N, K):
 @pytest.mark.parametrize("turned, promoted", [(None, True), (True, True), (True, False)])
 def test_a_few_kernels_serve_all_numbers_of_rows(turned, promoted):
     for N, K in ((4096, 4096), (2112, 7168)):
-        product = DenseProduct(N, K, "float8_e4m3fn", turned=turned, promoted=promoted)
+        product = DenseProduct(N, K, "float8_e4m3fn", swapped=turned, promoted=promoted)
         of_rows = {parts_for(product, M) for M in range(1, 9000, 37)}
         assert 2 <= len(of_rows) <= MOST

@@ -10,7 +10,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import FLOAT16
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.machine.fragment_records import FragmentRecords
 
 READ, WAIT = re.compile(r"\b(LDG|ACQBULK)\b[.\w]*"), "ACQBULK"
@@ -69,7 +69,7 @@ def test_the_list_of_experts_tiles_is_read_after_it_was_made(tokens):
         if tokens < 128
         else {"stages": 4, "halves": 1, "tiles": 1}
     )
-    kernel = on_hopper(medium_quant_matmul.trace(512, 512, form, tokens=tokens, experts=4, **sizes))
+    kernel = on_hopper(wgmma_quant_matmul.trace(512, 512, form, tokens=tokens, experts=4, **sizes))
     assert "int32_t* listed" in parameters(kernel, "rows_of_experts_kernel_1")
     for entry in ("rows_of_experts_kernel", "rows_of_experts_kernel_1"):
         found = reads(kernel, entry)

@@ -20,9 +20,9 @@ from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.grouped_matmul import grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.masked_matmul import masked_matmul
 from tilewright.kernels.recipe import Grouped, Recipe
 from tilewright.kernels.record_packing import order_of, pack_records, places_of, unpack_codes
@@ -95,7 +95,7 @@ def of_experts(K: int = 256, **options: Any) -> tuple[Any, tuple[Any, ...], dict
         "epilogue": Epilogue(factor=True),
         **options,
     }
-    return medium_quant_matmul, (words, *rest), options
+    return wgmma_quant_matmul, (words, *rest), options
 
 
 def of_pairs() -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -175,7 +175,7 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "dense_matmul": (dense_matmul, (*S8, rubbish(M, N, dtype="int32")), {"sizes": (N, K, "int8"), "tiles": SMALL}),
     "dense_matmul turned, rows and columns of clusters share": (
         dense_matmul, (*BF16, rubbish(9, N, dtype="bfloat16")),
-        {"sizes": (N, K, "bfloat16"), "out": "bfloat16", "tiles": Tiles(32, 64, 64, 2, 128, (2, 2), persistent=False, turned=True)},
+        {"sizes": (N, K, "bfloat16"), "out": "bfloat16", "tiles": Tiles(32, 64, 64, 2, 128, (2, 2), persistent=False, swapped=True)},
     ),
     "scaled_matmul": (scaled_matmul, (*S8, powers(M), powers(N, seed=1), rubbish(M, N)), {"sizes": (N, K, "int8"), "out": "float32", "tiles": SMALL}),
     "scaled_matmul of blocks": (
@@ -191,16 +191,16 @@ HOPPER_KERNELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
     "grouped_matmul": (grouped_matmul, (whole(M, K, dtype="bfloat16"), whole(3, N, K, dtype="bfloat16", seed=1), np.array([66, 0, 4], np.int32), rubbish(M, N)), {"sizes": (3, N, K), "out": "float32", "tiles": Tiles(128, 64, 64, 2, 256), "blocks": 2}),
     "skinny_quant_matmul": quantised(skinny_quant_matmul, 8, warps=2, records=2, blocks=2),
     "byte_quant_matmul": of_bytes(),
-    "medium_quant_matmul of experts": of_experts(),
-    "medium_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
-    "medium_quant_matmul": quantised(medium_quant_matmul, 16, tiles=1, records=1),
-    "medium_quant_matmul in turns": quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1),
+    "wgmma_quant_matmul of experts": of_experts(),
+    "wgmma_quant_matmul of experts and pairs": of_experts(epilogue=Epilogue(True, "float16", "clamped_swiglu"), blocks=5),
+    "wgmma_quant_matmul": quantised(wgmma_quant_matmul, 16, tiles=1, records=1),
+    "wgmma_quant_matmul in turns": quantised(wgmma_quant_matmul, 64, M=70, tiles=1, records=1),
     "sliced_quant_matmul": quantised(sliced_quant_matmul, 0, M=2, warps=2, records=2, cluster=1, blocks=2),
-    "medium_quant_matmul of lifted codes": quantised(medium_quant_matmul, 16, tiles=1, records=1, lifted=True),
-    "medium_quant_matmul of eight rows": quantised(medium_quant_matmul, 8, tiles=2, records=2, promoted=True, blocks=3),
-    "medium_quant_matmul promoted": quantised(medium_quant_matmul, 16, tiles=1, records=2, promoted=True),
-    "medium_quant_matmul of parts of K": quantised(medium_quant_matmul, 16, tiles=1, records=1, blocks=3),
-    "medium_quant_matmul that shares rows": quantised(medium_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
+    "wgmma_quant_matmul of lifted codes": quantised(wgmma_quant_matmul, 16, tiles=1, records=1, lifted=True),
+    "wgmma_quant_matmul of eight rows": quantised(wgmma_quant_matmul, 8, tiles=2, records=2, promoted=True, blocks=3),
+    "wgmma_quant_matmul promoted": quantised(wgmma_quant_matmul, 16, tiles=1, records=2, promoted=True),
+    "wgmma_quant_matmul of parts of K": quantised(wgmma_quant_matmul, 16, tiles=1, records=1, blocks=3),
+    "wgmma_quant_matmul that shares rows": quantised(wgmma_quant_matmul, 64, M=70, N=200, tiles=1, records=1, sharing=2),
     "skinny_quant_matmul of parts of K": quantised(skinny_quant_matmul, 8, warps=2, records=1, cluster=2, blocks=2),
     "byte_quant_matmul in parts": of_bytes(M=37, tokens=32, part=16, records=1),
     "byte_quant_matmul in turns": of_bytes(N=200, records=2, warpgroups=3, turns=True),

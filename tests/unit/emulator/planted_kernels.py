@@ -10,18 +10,18 @@ from emulator_kernels import peaked, sharpened
 from matmul_programs import HOPPER_KERNELS, KERNELS, fragment_words, of_bytes, of_experts, quantised
 from repository_programs import Program
 
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.passes.context import Schedule
 
 LIBRARY = (
     ("fragments, any tensor cores", fragment_words(K=768, splits=1, stages=2), "sm_80"),
     ("fragments, few rows", quantised(skinny_quant_matmul, 8, N=160, warps=2, records=2, blocks=2), "sm_90a"),
-    ("fragments", quantised(medium_quant_matmul, 16, tiles=1, records=1, stages=2), "sm_90a"),
-    ("fragments in turns", quantised(medium_quant_matmul, 64, M=70, tiles=1, records=1, stages=2), "sm_90a"),
+    ("fragments", quantised(wgmma_quant_matmul, 16, tiles=1, records=1, stages=2), "sm_90a"),
+    ("fragments in turns", quantised(wgmma_quant_matmul, 64, M=70, tiles=1, records=1, stages=2), "sm_90a"),
     (
         "fragments, parts of K",
-        quantised(medium_quant_matmul, 16, K=1024, tiles=1, records=1, stages=2, blocks=3),
+        quantised(wgmma_quant_matmul, 16, K=1024, tiles=1, records=1, stages=2, blocks=3),
         "sm_90a",
     ),
     ("fragments of experts", of_experts(K=512, stages=2), "sm_90a"),

@@ -55,7 +55,7 @@ CHOOSERS = {
 def problems(family: str) -> Iterator[tuple[dict[str, Any], dict[str, float], float]]:
     """Problems, times by options, and that of what was chosen before."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in map(json.loads, LOG.read_text().splitlines()):
+    for line in map(json.loads, LOG.read_text().replace('"turned"', '"swapped"').splitlines()):
         if line["family"] == family:
             found[json.dumps({name: line[name] for name in line if name not in ("options", "old", "us")})].append(line)
     for problem, lines in found.items():

@@ -30,9 +30,9 @@ def product(a, b, sizes, factors=None):
         (Tiles(128, 64, 64, 3), 3, "bfloat16", False, (140, 0, 5, 128)),
         (Tiles(128, 64, 64, 2, cluster=(1, 2)), 4, "float16", False, (260, 1, 0)),
         (Tiles(128, 64, 128, 2, cluster=(2, 1)), 4, "int8", True, (0, 129, 63)),
-        (Tiles(64, 128, 128, 2, turned=True), 3, "int8", True, (0, 65, 63)),
-        (Tiles(16, 64, 128, 3, 128, turned=True), 3, "float8_e4m3fn", True, (17, 3, 0, 1)),
-        (Tiles(8, 128, 64, 2, turned=True), 2, "bfloat16", False, (3,) * 6),
+        (Tiles(64, 128, 128, 2, swapped=True), 3, "int8", True, (0, 65, 63)),
+        (Tiles(16, 64, 128, 3, 128, swapped=True), 3, "float8_e4m3fn", True, (17, 3, 0, 1)),
+        (Tiles(8, 128, 64, 2, swapped=True), 2, "bfloat16", False, (3,) * 6),
     ],
     ids=str,
 )
@@ -56,16 +56,16 @@ def test_runs_of_rows(tiles, blocks, dtype, scaled, sizes, N):
 
 @pytest.mark.parametrize("cores", [78, 114, 132])
 def test_tiles_fit_their_runs(cores):
-    """Few rows turn the problem around, long runs do not; rings fit shared memory."""
+    """Few rows swap the operands, long runs do not; rings fit shared memory."""
     chosen = {}
     for rows in (1, 5, 8, 9, 33, 64, 65, 300, 2000):
         for N in (256, 4096):
             found = group_tiles(64, rows, N, 4096, speed=hopper(cores))
             assert all(one.stages >= 2 and one.stages * (one.block_M + one.block_N) * 128 < 227 << 10 for one in found)
             chosen[rows, N] = found[0]
-    assert chosen[5, 4096].turned and chosen[5, 4096].block_M <= 16
+    assert chosen[5, 4096].swapped and chosen[5, 4096].block_M <= 16
     if cores != 78:  # an H20 multiplies so slowly that rows behind a run's end cost it more than reading weights again
-        assert not chosen[300, 4096].turned and chosen[2000, 4096].cluster != (1, 1)
+        assert not chosen[300, 4096].swapped and chosen[2000, 4096].cluster != (1, 1)
     assert chosen[64, 256].block_M <= 64
 
 

@@ -15,7 +15,7 @@ from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
-from tilewright.kernels.hopper_quant_medium_choice import SHARED_BYTES
+from tilewright.kernels.hopper_quant_wgmma_choice import SHARED_BYTES
 from tilewright.kernels.running_sums import can_run, start_of_run
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 

@@ -10,9 +10,9 @@ import pytest
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import chosen
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.machine.fragment_records import E2M1, FragmentRecords
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
@@ -46,7 +46,7 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
                 assert sizes["cluster"] * sizes["warps"] * sizes["records"] * 128 >= K
                 ring = sizes["warps"] * sizes["stages"] * sizes["records"] * words * 4
             else:
-                assert factory is medium_quant_matmul and sizes["weight_stages"] >= 2 and sizes["stages"] >= 2
+                assert factory is wgmma_quant_matmul and sizes["weight_stages"] >= 2 and sizes["stages"] >= 2
                 parts = 128 * sizes["tiles"] // form.rows
                 ring = sizes["weight_stages"] * parts * sizes["records"] * words * 4
                 ring += sizes["stages"] * sizes["halves"] * sizes["tokens"] * 128
@@ -56,7 +56,7 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
 def test_few_rows_of_very_long_columns_go_to_the_other_kernel() -> None:
     form = FragmentRecords(4, HALF, HALF)
     assert chosen(28672, 8192, 8, form)[1] is skinny_quant_matmul
-    assert chosen(8192, 28672, 16, form)[1] is medium_quant_matmul
+    assert chosen(8192, 28672, 16, form)[1] is wgmma_quant_matmul
     assert chosen(8192, 28672, 1, form)[1] is skinny_quant_matmul
 
 
@@ -78,7 +78,7 @@ def few_rows_timed() -> dict[tuple[int, int, int], list[tuple[dict[str, int], fl
 
 def test_nine_to_sixteen_rows_go_where_they_are_fastest() -> None:
     form = FragmentRecords(4, HALF, HALF)
-    names = {skinny_quant_matmul: "small", medium_quant_matmul: "medium"}  # as the logs of then call them
+    names = {skinny_quant_matmul: "small", wgmma_quant_matmul: "medium"}  # as the logs of then call them
     compared = 0
     for (M, N, K), timed in few_rows_timed().items():
         sizes, factory = chosen(N, K, M, form)

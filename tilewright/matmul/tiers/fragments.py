@@ -8,7 +8,7 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.fragment_matmul import FragmentWays, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
@@ -85,7 +85,7 @@ class Fragments(Tier):
         sizes = dict(options)
         factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
         offset = coding.offset if point is None else point
-        if factory is medium_quant_matmul and not sizes["promoted"] and form.zero is None:
+        if factory is wgmma_quant_matmul and not sizes["promoted"] and form.zero is None:
             sizes["lifted"] = form.is_liftable(offset) and can_be_lifted(weight, form)
         plain = epilogue.is_plain and factory is not fragment_matmul
         kernel = factory.for_target(

@@ -36,7 +36,7 @@ class Scaled(Tier):
 
     def __init__(self, in_blocks: bool = False) -> None:
         self.in_blocks = in_blocks
-        self.name, self.version = ("blocks", 4) if in_blocks else ("scaled", 2)
+        self.name, self.version = ("blocks", 5) if in_blocks else ("scaled", 3)
 
     def runs_on(self, arch: Arch) -> bool:
         return arch.has_threads

@@ -9,8 +9,8 @@ import pytest
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_medium import medium_quant_matmul
-from tilewright.kernels.hopper_quant_medium_choice import medium_quant_ways
+from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
+from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
 from tilewright.machine.fragment_records import FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
@@ -82,7 +82,7 @@ def run(name: str) -> tuple[Any, tuple[np.ndarray, ...], np.ndarray]:
     dtype = ALL[operand]
     form = FragmentRecords(bits, dtype, dtype, dtype if zeros_mode else None, group)
     offset = 0 if zeros_mode else 1 << (bits - 1)
-    program = medium_quant_matmul.trace(*shape[:2], form, out=operand, offset=offset, zeros_mode=zeros_mode, **sizes)
+    program = wgmma_quant_matmul.trace(*shape[:2], form, out=operand, offset=offset, zeros_mode=zeros_mode, **sizes)
     poisoned = np.full((shape[2], shape[0]), np.nan, dtype.numpy)
     return (
         tilewright.compile(program, target=TARGET),
@@ -142,7 +142,7 @@ def weights_alone(bits: int, operand: str) -> tuple[Any, np.ndarray, np.ndarray,
     scales = (2.0 ** (16 - bits) * np.exp2(rng.uniform(np.log2(least), 0, (N, K // 128)))).astype(dtype.numpy)
     columns = rng.permutation(K)[:M]
     a = (np.arange(K) == columns[:, None]).astype(dtype.numpy)
-    program = medium_quant_matmul.trace(
+    program = wgmma_quant_matmul.trace(
         N, K, form, tokens=16, tiles=max(1, 2 // bits), records=1, out=operand, offset=1 << bits - 1, lifted=True
     )
     weights = (codes - 2.0 ** (bits - 1)) * np.repeat(scales.astype(np.float64), 128, axis=1)
@@ -163,8 +163,8 @@ def test_codes_scaled_by_one_operation_are_rounded_once(bits: int, operand: str)
 @pytest.mark.parametrize(("N", "K", "M"), [(28672, 8192, 32), (28672, 8192, 2048)])
 def test_text_is_asynchronous_and_keeps_its_registers(N: int, K: int, M: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
-    choice = medium_quant_ways(N, K, form).choice(M)
-    kernel = tilewright.compile(medium_quant_matmul.trace(N, K, form, **choice), target=TARGET)
+    choice = wgmma_quant_ways(N, K, form).choice(M)
+    kernel = tilewright.compile(wgmma_quant_matmul.trace(N, K, form, **choice), target=TARGET)
     text = kernel.get_kernel_source()
     assert "tw::wgmma_rs<" in text and "tw::bulk_load_hint(" in text and "tw::tma_load" in text
     assert "thread = tx & 127;" in text  # what the device's compiler folds conditions on rows with
@@ -204,7 +204,7 @@ def check_runs(name: str, how: str) -> None:
         scales = (rng.random((N, K // 128)) * 0.1).astype(np.float16)
         words.append(form.pack({"codes": codes, "scales": scales}))
         weights.append((codes - 8.0) * np.repeat(scales.astype(np.float64), 128, axis=1))
-    program = medium_quant_matmul.trace(N, K, form, experts=experts, tiles=1, records=1, **options)
+    program = wgmma_quant_matmul.trace(N, K, form, experts=experts, tiles=1, records=1, **options)
     kernel = tilewright.compile(program, target=TARGET)
     found = np.full((M, N), np.nan, np.float16)
     factor, bias = np.ones(experts, np.float32), np.zeros((1, 1), np.float32)

@@ -63,7 +63,7 @@ PADDING = 16
 
 
 @tilewright.jit
-def medium_quant_matmul(
+def wgmma_quant_matmul(
     N: int,
     K: int,
     form: FragmentRecords,
@@ -165,22 +165,22 @@ def medium_quant_matmul(
             chunk = before + step
             if step > 0 if decodes_ahead else True:
                 weights.receive(chunk)
-            for turned in T.serial(2 * records // written):
-                if (step > 0) | (turned > 0) if decodes_ahead else True:
-                    decode(which, rings, codes[0], chunk, turned * (written // 2), 0)
+            for batch in T.serial(2 * records // written):
+                if (step > 0) | (batch > 0) if decodes_ahead else True:
+                    decode(which, rings, codes[0], chunk, batch * (written // 2), 0)
                 for half in list(range(written)):
-                    number = chunk * slots + turned * (written // halves) + half // halves
+                    number = chunk * slots + batch * (written // halves) + half // halves
                     if half % halves == 0:
                         activations.receive(number)
-                    begins = (chunk == 0) & (turned == 0) if half == 0 else False
+                    begins = (chunk == 0) & (batch == 0) if half == 0 else False
                     multiply_rows(
                         codes[half % 2], a_ring, (number % stages, half % halves), total, left, heights, begins
                     )
                     T.wait_wgmma(1)
-                    if half % halves == 0 and (half > 0 or (step > 0) | (turned > 0)):
+                    if half % halves == 0 and (half > 0 or (step > 0) | (batch > 0)):
                         activations.release(number - 1)
                     if half + 1 < written:
-                        part = turned * (written // 2) + (half + 1) // 2
+                        part = batch * (written // 2) + (half + 1) // 2
                         decode(which, rings, codes[(half + 1) % 2], chunk, part, HALF * ((half + 1) % 2))
             weights.release(chunk)
         if decodes_ahead and ends < steps:

@@ -1,4 +1,4 @@
-"""How `medium_quant_matmul` is divided: tiles, slots and blocks, and what a launch with them does (`roofline.Work`).
+"""How `wgmma_quant_matmul` is divided: tiles, slots and blocks, and what a launch with them does (`roofline.Work`).
 
 What is said in operations and cycles fits 1,100 launches for 95 products on an H200 (int4 by float16, 2 to 7135 rows,
 24 November 2026): of the ways that were tried for a product the model chose some that were 1.3% slower than the best,
@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
-from tilewright.kernels.hopper_quant_medium import BOXED, HALF, PADDING, SLAB, staged_bytes
+from tilewright.kernels.hopper_quant_wgmma import BOXED, HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import Ways, groups_of
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -58,10 +58,10 @@ KINDS = 9
 
 
 @functools.lru_cache(maxsize=256)
-def medium_quant_ways(
+def wgmma_quant_ways(
     N: int, K: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER,
     few: int = 0,
-) -> MediumWays:  # fmt: skip
+) -> WgmmaWays:  # fmt: skip
     """All ways to divide the product of a weight: every tile, low ones in long copies of W as well as in short ones, on
     all multiprocessors or on as many as tiles of whole columns make, in pairs where the tiles across W make pairs;
     calls of `few` rows go another way."""
@@ -76,10 +76,10 @@ def medium_quant_ways(
                 if sharing != pairs:
                     groups.pop()
                 found += [{**sizes, "sharing": sharing, "blocks": sharing * one} for one in groups]
-    return MediumWays(found, N, K, form, speed, few)
+    return WgmmaWays(found, N, K, form, speed, few)
 
 
-class MediumWays(Ways):
+class WgmmaWays(Ways):
     """Ways to divide the product of a weight."""
 
     def __init__(
@@ -132,7 +132,7 @@ LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
 def expert_quant_choices(
     rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER
 ) -> list[dict[str, Any]]:  # arguments of the kernel
-    """Sizes of `medium_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then
+    """Sizes of `wgmma_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then
     those for others."""
     first = next((RUNS[most] for most in RUNS if rows <= most), LONG_RUNS)
     whole: list[tuple[int, tuple[int, ...]]] = [(tokens, ()) for tokens in (16, 32, 64, 128)]
