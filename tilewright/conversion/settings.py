@@ -213,8 +213,13 @@ def weights_settings(settings: Settings, layer: str) -> list[Settings]:
     A layer's name counts before a regular expression, and that before a class.
     """
     groups = [group for group in (settings.get("config_groups") or {}).values() if group and group.get("weights")]
+    return [group["weights"] for group in _nearest(groups, layer)]
+
+
+def _nearest(groups: list[Mapping[str, Any]], layer: str) -> list[Mapping[str, Any]]:
+    """The groups that mean a layer most closely; all where none does."""
     nearest = min((_distance(group, layer) for group in groups), default=None)
-    return [group["weights"] for group in groups if _distance(group, layer) == nearest]
+    return [group for group in groups if _distance(group, layer) == nearest]
 
 
 _FP8_ALGORITHMS = (
@@ -237,16 +242,12 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
         return "float8_e4m3fn"
     if settings.get("quant_algo") == "W8A8_SQ_PER_CHANNEL":
         return "int8"
-    for group in (settings.get("config_groups") or {}).values() if method in ("compressed-tensors", "modelopt") else ():
-        said = (group or {}).get("input_activations")
-        if said and said.get("num_bits") == 8 and _targets(group, layer):
+    groups = [group for group in (settings.get("config_groups") or {}).values() if group]
+    for group in _nearest(groups, layer) if method in ("compressed-tensors", "modelopt") else ():
+        said = group.get("input_activations")
+        if said and said.get("num_bits") == 8 and _distance(group, layer) < _NOT_MEANT:
             return "int8" if said.get("type", "int") == "int" else "float8_e4m3fn"
     return None
-
-
-def _targets(group: Mapping[str, Any], layer: str) -> bool:
-    """Whether a group of compressed-tensors' means a layer: by its class, its name or a regular expression."""
-    return _distance(group, layer) < _NOT_MEANT
 
 
 _NOT_MEANT = 3

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.conversion.settings import quantization_settings
+from tilewright.conversion.settings import declared_activations, quantization_settings
 from tilewright.errors import InvalidTensor
 
 WRITTEN: dict[str, dict[str, Any]] = {
@@ -282,3 +282,19 @@ def test_what_a_part_says_holds_where_the_whole_says_nothing() -> None:
     with pytest.raises(InvalidTensor, match="parts of the configuration say different things"):
         quantization_settings(both)
     assert quantization_settings({**both, "quantization_config": said})["quant_method"] == "fp8"
+
+
+def test_the_group_that_means_a_layer_most_closely_says_its_activations() -> None:
+    """A name before a regular expression, and that before a class, in whichever order the groups stand."""
+    eight = {"num_bits": 8, "type": "int", "dynamic": True, "strategy": "token", "symmetric": True}
+    groups = [
+        {"targets": ["Linear"], "weights": {"num_bits": 8}, "input_activations": eight},
+        {"targets": ["re:.*down_proj"], "weights": {"num_bits": 8}, "input_activations": None},
+        {"targets": ["a.down_proj"], "weights": {"num_bits": 8}, "input_activations": {**eight, "type": "float"}},
+    ]
+    for order in (groups, groups[::-1]):
+        config = {"quant_method": "compressed-tensors", "config_groups": dict(zip("abc", order))}
+        said = quantization_settings({"quantization_config": config})
+        found = [declared_activations(said, layer) for layer in ("a.up_proj", "b.down_proj", "a.down_proj")]
+        assert found == ["int8", None, "float8_e4m3fn"]
+        assert declared_activations({**said, "config_groups": {"b": groups[1]}}, "a.up_proj") is None
