@@ -260,6 +260,16 @@ class ConflictingWrites(ExecutionError):
         )
 
 
+class DependentIterations(ExecutionError):
+    """An iteration of a parallel loop that reads what another one changes."""
+
+    def __init__(self, name: str, element: str) -> None:
+        super().__init__(
+            f"an iteration reads {name}{element}, and another one changes it: they run in no order",
+            hint="store to a second tile and copy it back behind the loop, or loop with T.serial",
+        )
+
+
 class DivergentThreads(ExecutionError):
     """Threads that differ where all must do the same: at a barrier, or in an operand of a tile operator."""
 

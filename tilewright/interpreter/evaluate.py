@@ -140,7 +140,10 @@ class Evaluator(State):
         width = node.dtype.lanes
         if isinstance(place, Cell):
             return place.load(self.mask)
-        return place.load([self.value(index) for index in node.indices], width, self.element_mask(width))
+        indices = [self.value(index) for index in node.indices]
+        if self.iterations is not None and node.buffer in self.iterations.watched:
+            self.iterations.read(node.buffer, place, indices, self.mask)
+        return place.load(indices, width, self.element_mask(width))
 
     def element_mask(self, width: int) -> Mask:
         """The mask of lanes, for elements of vectors of `width` where that is more than 1."""

@@ -19,6 +19,7 @@ from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import ChannelState
 from tilewright.interpreter.cluster_copies import copy_between_blocks, copy_for_blocks
+from tilewright.interpreter.iterations import Meetings, read_and_stored
 from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
@@ -125,6 +126,8 @@ class Executor(Lines):
         if isinstance(place, Cell):
             place.store(value, self.mask)
         else:
+            if self.iterations is not None and node.buffer in self.iterations.watched:
+                self.iterations.store(node.buffer, place, indices, value, self.mask)
             place.store(indices, width, value, self.element_mask(width))
 
     # Branches and loops -------------------------------------------------------------------------
@@ -219,7 +222,13 @@ class Executor(Lines):
         return np.True_ if np.all(self.returned) else NOBODY
 
     def _parallel(self, node: nodes.Parallel) -> Steps:
-        yield from self._lanes_of(node.vars, tuple(map(self.extent, node.extents)), node.body, 0)
+        extents = tuple(map(self.extent, node.extents))
+        watched = frozenset() if self.parallel else read_and_stored(node)
+        if watched and 0 not in extents:
+            self.iterations = Meetings(extents, len(self.lanes), watched)
+        yield from self._lanes_of(node.vars, extents, node.body, 0)
+        if watched:
+            self.iterations = None
 
     def _lanes_of(self, vars: tuple[Var, ...], extents: tuple[int, ...], body: Seq, start: int) -> Steps:
         """Run `body` for all index tuples at once, as lanes in front of those that are there."""

@@ -287,8 +287,8 @@ class View:
             return
         self.scatter(offset, values)
         kept = self.gather(offset)
-        if not np.array_equal(_bits(kept), _bits(values)):
-            raise ConflictingWrites(self.name, self.first_text(offset, _bits(kept) != _bits(values)))
+        if not np.array_equal(as_bits(kept), as_bits(values)):
+            raise ConflictingWrites(self.name, self.first_text(offset, as_bits(kept) != as_bits(values)))
 
     # Messages -----------------------------------------------------------------------------------
 
@@ -370,7 +370,7 @@ class Cell:
         shape = values.shape[values.ndim - rank :]
         values, active = values.reshape(-1, *shape), active.reshape(-1, *shape)
         chosen = np.take_along_axis(values, np.argmax(active, axis=0)[None], axis=0)[0]
-        if _some(active & (_bits(values) != _bits(np.broadcast_to(chosen, values.shape)))):
+        if _some(active & (as_bits(values) != as_bits(np.broadcast_to(chosen, values.shape)))):
             raise ConflictingWrites(self.name, "")
         return chosen, active.any(axis=0)
 
@@ -379,7 +379,8 @@ def _some(mask: Numbers) -> bool:
     return bool(np.any(mask))
 
 
-def _bits(values: object) -> np.ndarray:
+def as_bits(values: object) -> np.ndarray:
+    """Values as integers of their size, which are equal where every bit is."""
     array = np.ascontiguousarray(values)
     return array.view(f"uint{8 * array.dtype.itemsize}")
 

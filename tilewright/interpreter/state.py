@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InternalError, Span, WrongPointer
+from tilewright.interpreter.iterations import Meetings
 from tilewright.interpreter.memory import Cell, Memory, View, allocate, flat_length, row_major
 from tilewright.interpreter.varying import Varying
 from tilewright.ir.effects import root
@@ -58,6 +59,7 @@ class State:
     apart : whether the last axis of the lanes is the block's threads.
     vector_mask : which elements of a vector are asked for, inside a `Select` with a vector condition.
     parallel : whether a `Parallel` loop encloses.
+    iterations : of that loop, where one may read what another one changes.
     together : lanes that the machine runs together.
     threads : threads of the block; ``()`` outside kernels.
     returned : threads that are done, where not all agree.
@@ -89,6 +91,7 @@ class State:
     apart: bool = False
     vector_mask: Any = None
     parallel: bool = False
+    iterations: Meetings | None = None
     varying: Varying = field(default_factory=Varying)
     threads: tuple[int, ...] = ()
     returned: Mask = NOBODY

@@ -1,12 +1,13 @@
-"""Parallel loops whose iterations change one and the same element: what is left there, nobody could say."""
+"""Parallel loops whose iterations change one element, or what others of them read: nobody could say what is left."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
 from tilewright.ir.visitor import children, find, walk
-from tilewright.language.mistakes_of_scopes import IterationsCollide
+from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend
+from tilewright.language.reaches import certain_accesses, linear
 
 OF_THE_BLOCK = ("global", "shared", "fragment")
 """Scopes of what all iterations share."""
@@ -27,6 +28,37 @@ def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: 
     own = {node.buffer for node in find(body, Allocate)}
     changing = own | {node.buffer for node in find(body, Store)}
     _Search(moving, own, changing).visit(body, frozenset())
+
+
+def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
+    """Refuse elements that one iteration stores to and a neighbour of it reads, where no condition keeps them apart.
+
+    Raises
+    ------
+    IterationsDepend
+    """
+    sizes = {var: extent for var, extent in zip(variables, extents, strict=True) if isinstance(extent, int)}
+    accesses = [access for statement in body.statements for access in certain_accesses(statement)]
+    for store in accesses:
+        if isinstance(store, Store) and store.buffer.scope in OF_THE_BLOCK:
+            for load in accesses:
+                if isinstance(load, Load) and load.buffer is store.buffer and _is_of_neighbour(load, store, sizes):
+                    raise IterationsDepend(store.buffer.name, span=store.span)
+
+
+def _is_of_neighbour(load: Load, store: Store, sizes: Mapping[Var, int]) -> bool:
+    """Whether what one iteration reads is certainly what another one stores to: the same sum of the loop's variables, a
+    step apart along one of them."""
+    pairs = [(linear(one), linear(other)) for one, other in zip(load.indices, store.indices, strict=True)]
+    sums = [(one, other) for one, other in pairs if one is not None and other is not None]
+    if len(sums) < len(pairs) or any(one[0] != other[0] for one, other in sums):
+        return False
+    apart = [(terms, constant - other[1]) for (terms, constant), other in sums if constant != other[1]]
+    if len(apart) != 1:
+        return False
+    terms, step = apart[0]
+    alone = [var for var in terms if sum(var in others for (others, _), _ in sums) == 1]
+    return any(step % terms[var] == 0 and abs(step // terms[var]) < sizes.get(var, 0) for var in alone)
 
 
 class _Search:

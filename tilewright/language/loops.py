@@ -14,7 +14,7 @@ from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext, check_exit, stand_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
-from tilewright.language.collisions import check_collisions
+from tilewright.language.collisions import check_collisions, check_order
 from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, extent, here, known_value
@@ -124,6 +124,7 @@ class ParallelLoop(LoopContext):
         body = builder.pop(frame)
         check_collisions(variables, extents, body)
         check_reaches(variables, extents, body)
+        check_order(variables, extents, body)
         builder.append(ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span))
 
 

@@ -88,6 +88,13 @@ class IterationsCollide(AuthorError):
     )
 
 
+class IterationsDepend(AuthorError):
+    """An element that one iteration of a parallel loop reads and another one changes."""
+
+    sentence = "one iteration reads an element of {buffer!r} that another one changes, and they run in no order"
+    advice = "store to a second tile and copy it back behind the loop, or loop with T.serial"
+
+
 class SymbolicExit(AuthorError):
     """``break`` or ``continue`` of a Python loop under a symbolic condition."""
 

@@ -20,24 +20,25 @@ def check_reaches(variables: Sequence[Var], extents: Sequence[Extent], body: Seq
     """
     sizes = {var: extent for var, extent in zip(variables, extents, strict=True) if isinstance(extent, int)}
     for statement in body.statements:
-        for access in _certain(statement):
-            _check(access, sizes, getattr(statement, "span", None))
+        for access in certain_accesses(statement):
+            if access.buffer.scope != "global":
+                _check(access, sizes, getattr(statement, "span", None))
 
 
-def _certain(node: object) -> Iterator[Load | Store]:
+def certain_accesses(node: object) -> Iterator[Load | Store]:
     """Accesses at or below a node that every iteration makes."""
-    if isinstance(node, (Load, Store)) and node.buffer.scope != "global":
+    if isinstance(node, (Load, Store)):
         yield node
     if isinstance(node, If):
         return
     if isinstance(node, Select):
-        yield from _certain(node.condition)
+        yield from certain_accesses(node.condition)
         return
     if isinstance(node, Binary) and node.op in ("all", "any"):
-        yield from _certain(node.left)
+        yield from certain_accesses(node.left)
         return
     for child in children(node):
-        yield from _certain(child)
+        yield from certain_accesses(child)
 
 
 def _check(access: Load | Store, sizes: Mapping[Var, int], span: Span | None) -> None:

@@ -106,6 +106,15 @@ def last(B: T.Tensor((64, 32), "float32")):
 
 tilewright.compile(last, target="cpu").interpret(b)
 """,
+    "DependentIterations": """
+@T.prim_func
+def moved(A: T.Tensor((64, 32), "float32"), n: T.int32):
+    with T.Kernel(1) as block:
+        for i, j in T.Parallel(63, 32):
+            A[i, j] = A[i + n, j] + 1
+
+tilewright.compile(moved, target="cpu").interpret(a, 1)
+""",
     "DivergentThreads": """
 @T.prim_func
 def some(B: T.Tensor((64, 32), "float32")):

@@ -47,6 +47,20 @@ IterationsCollide: all iterations over 'j' change the same element of 'row', in 
   help: reduce a tile with T.reduce_sum and its kin, loop over 'j' with T.serial inside, or use T.atomic_add
 """,
     ),
+    "neighbours_in_a_parallel_loop": (
+        """
+for i in T.Parallel(3):
+    row[i + 1] = row[i]
+""",
+        """
+IterationsDepend: one iteration reads an element of 'row' that another one changes, and they run in no order
+  --> kernel.py:9:13
+  |
+9 |             row[i + 1] = row[i]
+  |             ^^^^^^^^^^^^^^^^^^^
+  help: store to a second tile and copy it back behind the loop, or loop with T.serial
+""",
+    ),
     "loop_longer_than_its_tile": (
         """
 for i in T.Parallel(128):

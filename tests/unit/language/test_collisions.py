@@ -1,9 +1,14 @@
 """Parallel loops whose iterations share what they store to: what is refused, and what is one iteration's, or everyone's, passes."""
 
+import contextlib
+
+import numpy as np
 import pytest
 
+import tilewright
 import tilewright.language as T
-from tilewright.language.mistakes_of_scopes import IterationsCollide
+from tilewright.errors import DependentIterations
+from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend
 
 
 def traced(how):
@@ -51,6 +56,48 @@ def traced(how):
 def test_collisions_are_refused(how):
     with pytest.raises(IterationsCollide):
         traced(how)
+
+
+@pytest.mark.parametrize(
+    ("place", "index", "refused"),
+    [
+        (lambda i, j: (i + 1, j), lambda i, j: (i, j), True),
+        (lambda i, j: (i, j), lambda i, j: (i, j - 2), True),
+        (lambda i, j: (2 * i, j), lambda i, j: (2 * i + 4, j), True),
+        (lambda i, j: (i, j), lambda i, j: (i, j), False),
+        (lambda i, j: (2 * i, j), lambda i, j: (2 * i + 1, j), False),  # no iteration stores to odd rows
+        (lambda i, j: (i, j), lambda i, j: (i + 8, j), False),  # as far apart as the loop is long
+        (lambda i, j: (i, j), lambda i, j: (15 - i, j), False),  # the two halves
+    ],
+)
+def test_neighbours_that_depend_on_each_other_are_refused(place, index, refused):
+    """On processors they ran in some order, on GPUs at once: each machine had numbers of its own."""
+
+    def function(A: T.Tensor((24, 24), "float32")):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(8, 16):
+                A[place(i, j + 2)] = A[index(i, j + 2)] * 2
+
+    if refused:
+        with pytest.raises(IterationsDepend):
+            T.prim_func(function)
+    kernel = tilewright.compile(as_run_time_sizes(place, index), target="cpu")
+    numbers = np.random.default_rng(0).standard_normal((24, 24)).astype(np.float32)
+    with pytest.raises(DependentIterations) if refused else contextlib.nullcontext():
+        kernel.interpret(numbers, 1)
+
+
+def as_run_time_sizes(place, index):
+    """The same program where nobody can tell before it runs."""
+
+    @T.prim_func
+    def program(A: T.Tensor((24, 24), "float32"), one: T.int32):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(8, 16):
+                y, x = index(i, j + 2)
+                A[place(i, j + 2)] = A[y * one, x * one] * 2
+
+    return program
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Which iteration of a parallel loop reads, and which changes, each element: none may read what another one changes."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.errors import DependentIterations
+from tilewright.interpreter.arithmetic import Numbers, carried
+from tilewright.interpreter.memory import View, as_bits
+from tilewright.ir.nodes import Allocate, Buffer, Load, Parallel, Store
+from tilewright.ir.visitor import find, key
+
+NOBODY, SEVERAL = -1, -2
+
+
+@functools.lru_cache(maxsize=256)
+def read_and_stored(loop: Parallel) -> frozenset[Buffer]:
+    """What a parallel loop both reads and stores to, at places that are not said by the same indices."""
+    own = {node.buffer for node in find(loop.body, Allocate)}
+    places: dict[Buffer, set[object]] = {}
+    for node in find(loop.body, Load, Store):
+        if node.buffer.scope != "scalar":
+            places.setdefault(node.buffer, set()).add(key(node.indices))
+    stored = {node.buffer for node in find(loop.body, Store)} - own
+    return frozenset(buffer for buffer in stored if len(places.get(buffer, ())) > 1)
+
+
+class Meetings:
+    """The iterations of a parallel loop, by number, and who of them met in an element.
+
+    Parameters
+    ----------
+    extents : of the loop.
+    behind : how many axes of lanes follow those of the loop.
+    watched : the buffers whose elements are looked at.
+    """
+
+    def __init__(self, extents: Sequence[int], behind: int, watched: frozenset[Buffer]) -> None:
+        self.watched = watched
+        self.number = np.arange(math.prod(extents)).reshape(*extents, *(1,) * behind)
+        self.readers: dict[Buffer, np.ndarray] = {}
+        self.writers: dict[Buffer, np.ndarray] = {}
+
+    def read(self, buffer: Buffer, view: View, indices: Sequence[Numbers], mask: Numbers) -> None:
+        """Note a load, before it is done."""
+        offset, number, _ = self._elements(view, indices, mask, 0)
+        readers, writers = self._notes(buffer, view)
+        self._check(view, offset, (writers[offset] != NOBODY) & (writers[offset] != number))
+        known = readers[offset]
+        readers[offset] = noted = np.where((known == NOBODY) | (known == number), number, SEVERAL)
+        readers[offset[readers[offset] != noted]] = SEVERAL
+
+    def store(self, buffer: Buffer, view: View, indices: Sequence[Numbers], values: Numbers, mask: Numbers) -> None:
+        """Note a store, before it is done: what leaves an element as it is changes nothing for anybody."""
+        offset, number, values = self._elements(view, indices, mask, carried(values, view.dtype))
+        readers, writers = self._notes(buffer, view)
+        differs = as_bits(view.gather(offset)) != as_bits(values)
+        offset, number = offset[differs], number[differs]
+        self._check(view, offset, (readers[offset] != NOBODY) & (readers[offset] != number))
+        writers[offset] = number
+
+    def _elements(
+        self, view: View, indices: Sequence[Numbers], mask: Numbers, values: Numbers
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where active lanes access elements that exist, by which iteration, with which values."""
+        offset, inside = view.locate(indices)
+        active = np.True_ if inside is None else inside
+        active = active if mask is None else np.logical_and(active, mask)
+        offset, number, values, active = np.broadcast_arrays(offset, self.number, values, active)
+        return offset[active], number[active], values[active]
+
+    def _notes(self, buffer: Buffer, view: View) -> tuple[np.ndarray, np.ndarray]:
+        length = view.data.size * view.dtype.per_byte
+        if buffer not in self.readers:
+            self.readers[buffer], self.writers[buffer] = np.full((2, length), NOBODY)
+        return self.readers[buffer], self.writers[buffer]
+
+    def _check(self, view: View, offset: np.ndarray, wrong: np.ndarray) -> None:
+        if wrong.any():
+            raise DependentIterations(view.name, view.first_text(offset, wrong))
