@@ -12,7 +12,8 @@ from tilewright.errors import DependentIterations
 from tilewright.interpreter.arithmetic import Numbers, carried
 from tilewright.interpreter.memory import View, as_bits
 from tilewright.ir.nodes import Allocate, Buffer, Load, Parallel, Store
-from tilewright.ir.visitor import find, key
+from tilewright.ir.structure import key
+from tilewright.ir.visitor import find
 
 NOBODY, SEVERAL = -1, -2
 
