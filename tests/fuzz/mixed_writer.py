@@ -214,7 +214,7 @@ class MixedWriter(MixedOperators):
         ways: list[tuple[float, Callable[[], None]]] = [
             (6, self.some_compute), (4, self.some_load), (3, self.some_move), (4, self.reduction), (2, self.running),
             (3, self.product), (2, self.some_view), (2, self.slice_fill), (2, self.atomic), (2, self.scratch),
-            (2, self.through_tensor), (1, self.swapped), (1, self.ring), (2, self.scalar_work), (1, self.extra_tile),
+            (2, self.through_tensor), (1, self.turned), (1, self.ring), (2, self.scalar_work), (1, self.extra_tile),
             (2, self.named), (2, self.retire), (2, self.ends_met),
         ]  # fmt: skip
         if deep < 3:

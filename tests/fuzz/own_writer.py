@@ -73,7 +73,7 @@ class OwnWriter(ThreadWriter):
             (4, self.some_compute), (5, self.some_load), (2, self.some_move), (2, self.slice_fill), (1, self.through_tensor), (4, self.of_its_tile),
         ]  # fmt: skip
         if self.parted_by in ("warps", "block"):
-            ways += [(1, self.reduction), (1, self.running), (1, self.product), (1, self.swapped), (1, self.extra_tile)]
+            ways += [(1, self.reduction), (1, self.running), (1, self.product), (1, self.turned), (1, self.extra_tile)]
         return ways
 
     def new_tile(
