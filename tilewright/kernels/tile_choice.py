@@ -62,6 +62,7 @@ class DenseProduct:
     swapped : whether tiles must, or must not, be `Tiles.swapped`, because lanes transpose an operand of bytes.
     promoted : whether lanes add the sums of each step to others.
     in_blocks : and scale them, by scales of blocks.
+    part : whether this is one of two parts of a product's columns.
     """
 
     N: int
@@ -71,6 +72,7 @@ class DenseProduct:
     swapped: bool | None = None
     promoted: bool = False
     in_blocks: bool = False
+    part: bool = False
 
     @property
     def size(self) -> int:
@@ -113,7 +115,7 @@ class DenseProduct:
         for least, width, first, launch in sorted(self._first_parts(M), key=lambda found: found[0]):
             if least >= fewest:
                 break
-            for second, other in _fastest(replace(self, N=self.N - width), M):
+            for second, other in _fastest(replace(self, N=self.N - width, part=True), M):
                 both = launch.beside(other, self.speed)
                 if both < fewest:
                     best, fewest = ((width, first), (self.N - width, second)), both
@@ -131,7 +133,7 @@ class DenseProduct:
             widths = count * table.columns
             useful = large & (widths > 0) & (widths < N)
             widths = np.where(useful, widths, N)
-            found = launches_of(table, M, widths, K, speed, lanes)
+            found = launches_of(table, M, widths, K, speed, lanes, part=True)
             taken = np.where(useful & suiting(table, M, widths, speed, lanes), found.cycles, np.inf)
             for of_shape in table.shapes:
                 line = of_shape.start + int(taken[of_shape].argmin())
@@ -162,7 +164,7 @@ class DenseProduct:
 def _fastest(product: DenseProduct, M: int) -> list[tuple[Tiles, Launch]]:
     """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
     table, N, speed, lanes = product.tiles, product.N, product.speed, product.lanes
-    found = launches_of(table, M, N, product.K, speed, lanes)
+    found = launches_of(table, M, N, product.K, speed, lanes, product.part)
     taken = np.where(suiting(table, M, N, speed, lanes), found.cycles, np.inf)
     alike = np.where(taken <= ALIKE * taken.min(), table.rows * table.columns, 0)
     order = [int(line) for line in np.lexsort((taken, -alike))[:TRIED] if np.isfinite(taken[line])]

@@ -318,8 +318,8 @@ def _once(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: S
 
 
 def begin_together(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: Speed) -> np.ndarray:
-    """Where blocks that read the same columns begin side by side, so that memory is asked for them once: where each has
-    one tile and all of K."""
+    """Where blocks that read the same columns are launched side by side: where each has one tile and all of K. They
+    begin together in a launch of one wave, and memory is asked for the columns once; later blocks begin one by one."""
     return np.where(table.stages > 0, ~table.stays, _once(table, M, N, speed)) & (table.splits == 1)
 
 
@@ -406,21 +406,26 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, speed: Speed, lanes: Lanes = ID
 
 def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER, lanes: Lanes = IDLE) -> float:
     """Cycles of a product in one or two parts."""
-    first, *rest = (launches_of(table_of((tiles,)), M, columns, K, speed, lanes).one(0) for columns, tiles in parts)
+    part = len(parts) > 1
+    launches = (launches_of(table_of((tiles,)), M, columns, K, speed, lanes, part) for columns, tiles in parts)
+    first, *rest = (launch.one(0) for launch in launches)
     return first.beside(rest[0], speed) if rest else first.cycles
 
 
-def launches_of(table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE) -> Launches:
+def launches_of(
+    table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE, part: bool = False
+) -> Launches:  # fmt: skip
     """What launches with each of the tiles take; N may differ from line to line."""
-    work = work_of(table, M, N, K, speed, lanes)
+    work = work_of(table, M, N, K, speed, lanes, part)
     blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
     return Launches(took(work, speed), blocks, work.turns, work.blocks)
 
 
 def work_of(
-    table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE
+    table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE,
+    part: bool = False,
 ) -> Work:  # fmt: skip
-    """What these launches do."""
+    """What these launches do; blocks of a launch that is a `part` of a product begin as those of the other one end."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
     blocks = _padded(ceil_div(M, rows), along_M) * _padded(ceil_div(N, columns), along_N) * splits
@@ -449,7 +454,7 @@ def work_of(
     # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average; blocks that
     # share loads wait for one another.
     missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, readers_B, 1)
-    side_by_side = begin_together(table, M, N, speed)
+    side_by_side = begin_together(table, M, N, speed) & (waves == 1) & (not part)
     ahead = np.where(side_by_side, 0.0, N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A))
     merged = np.where(side_by_side & (along_M == 1) & (readers_B > 1), MERGED, 1.0)
     return Work(
