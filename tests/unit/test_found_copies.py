@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from test_found_programs import AMD, AMPERE, GPUS, NVIDIA, agree, numbers
@@ -10,6 +12,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.dtypes import ALL
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.options import override
 
 STARTS = {
@@ -376,3 +379,91 @@ def test_a_shift_is_added_to_rows_and_columns_that_do_not_exist(dtype: str, targ
     kernel = tilewright.jit(target=target)(program).compile(*given)
     np.testing.assert_array_equal(kernel(*given), (A @ B.T + S[:, None]) * F)
     np.testing.assert_array_equal(kernel.interpret(*given), (A @ B.T + S[:, None]) * F)
+
+
+def ran(program: Any, target: str, given: tuple[np.ndarray, ...], expected: tuple[np.ndarray, ...]) -> Any:
+    """A kernel whose results are the expected ones: of the emulator or a processor, and of the interpreter."""
+    kernel = tilewright.jit(target=target)(program).compile(*given)
+    for found in ((kernel if target == "cpu" else kernel.emulate)(*given), kernel.interpret(*given)):
+        for one, right in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one, right)
+    return kernel
+
+
+@pytest.mark.filterwarnings("ignore:.*threads multiply", "ignore:.*not pipelined")
+@pytest.mark.parametrize("target", [AMPERE, NVIDIA, AMD, "cpu"])
+@pytest.mark.parametrize("way", ["left", "turned left", "right", "turned right"])
+def test_a_fragment_lies_as_matrix_instructions_read_it(way: str, target: str) -> None:
+    """Fuzz seed 10007181: a product of scalars had its rows as columns, so lanes exchanged words in it as they lie in such
+    a right operand, but the matrix instructions behind the loop read it otherwise."""
+    turned, is_left = way.startswith("turned"), way.endswith("left")
+    rows, columns = (32, 64) if turned else (64, 32)
+    beside = (columns, 32) if is_left else (32, rows)
+    shape = (rows, 32) if is_left else (32, columns)
+
+    def program(A, B, S, F):
+        A: T.Tensor((40, 96), "float16")
+        B: T.Tensor(beside, "float16")
+        S: T.Tensor((32, 32), "float16")
+        F: T.Tensor((32,), "float32")
+        O, P, Q = T.empty((2, *shape), "float32"), T.empty((2, 64, 32), "float16"), T.empty((2, 32, 64), "float32")
+        with T.Kernel(2, threads=128) as bx:
+            s, b = T.alloc_shared((32, 32), "float16"), T.alloc_shared(beside, "float16")
+            f = T.alloc_fragment((64, 32), "float16")
+            shifted, total = T.alloc_fragment((32, 64), "float32"), T.alloc_fragment(shape, "float32")
+            T.clear(shifted)
+            T.clear(total)
+            T.copy(S, s)
+            T.copy(B, b)
+            for k in T.Pipelined(3, num_stages=3):
+                T.copy(A[0, k * 32], f)
+                T.gemm(s, f, shifted, transpose_B=True, shift=F)
+            if bx % 2 == 0:
+                if is_left:
+                    T.gemm(f, b, total, transpose_A=turned)
+                else:
+                    T.gemm(b, f, total, transpose_B=turned)
+            T.copy(total, O[bx, :, :])
+            T.copy(f, P[bx, :, :])
+            T.copy(shifted, Q[bx, :, :])
+        return O, P, Q
+
+    given = (*(numbers(*one, dtype="float16") for one in ((40, 96), beside, (32, 32))), numbers(32))
+    wide = np.pad(given[0].astype(np.float64), [(0, 24), (0, 0)])
+    last, B, S = wide[:, 64:], given[1].astype(np.float64), given[2].astype(np.float64)
+    f = last.T if turned else last
+    product = f @ B if is_left else B @ f
+    shifted = S @ sum(wide[:, k * 32 : k * 32 + 32].T for k in range(3)) + 3 * given[3][:, None].astype(np.float64)
+    ran(program, target, given, (np.stack([product, 0 * product]), np.stack([last] * 2), np.stack([shifted] * 2)))
+
+
+@pytest.mark.parametrize("target", [AMPERE, NVIDIA])
+@pytest.mark.parametrize("threads", [32, 128])
+@pytest.mark.parametrize("turned", [False, True])
+def test_codes_that_are_read_turned_lie_otherwise_than_records(turned: bool, threads: int, target: str) -> None:
+    """Words of records were put where a left operand has them, also where the product reads the codes turned."""
+    form = FragmentRecords(4, ALL["float16"])
+    codes = np.random.default_rng(0).integers(0, 16, (64, 128)).astype(np.uint8)
+    records = form.pack({"codes": codes})
+
+    def program(W, B):
+        W: T.Tensor(records.shape, "uint32")
+        B: T.Tensor((64, 64), "float16")
+        O, P = T.empty((64, 64), "float32"), T.empty((64, 64), "float16")
+        with T.Kernel(1, threads=threads):
+            words = T.alloc_shared((records.shape[0], 1, records.shape[2]), "uint32")
+            b, f = T.alloc_shared((64, 64), "float16"), T.alloc_fragment((64, 64), "float16")
+            total = T.alloc_fragment((64, 64), "float32")
+            T.clear(total)
+            T.copy(W[0, 0, 0], words)
+            T.copy(B, b)
+            T.unpack(words[:, 0, :], form, f, first=0, offset=8)
+            T.gemm(f, b, total, transpose_A=turned)
+            T.copy(total, O)
+            T.copy(f, P)
+        return O, P
+
+    given = records, numbers(64, 64, dtype="float16")
+    weights = codes[:, :64].astype(np.float64) - 8
+    product = (weights.T if turned else weights) @ given[1].astype(np.float64)
+    ran(program, target, given, (product, weights))

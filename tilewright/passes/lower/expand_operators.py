@@ -93,12 +93,13 @@ class _Expand(Rewriter):
         return operator.lower_divided(self.threads) if isinstance(operator, Scan) else None
 
     def _is_right(self, tile: ir.Buffer) -> bool:
-        """Whether a fragment is the right operand of instructions with 8 columns."""
-        return any(gemm.b.buffer is tile and plan.instruction.b_fragment is not None for gemm, plan in self.products)
+        """Whether a fragment is the right operand of instructions with 8 columns, and its rows are those columns."""
+        rights = [plan for gemm, plan in self.products if gemm.b.buffer is tile and gemm.transpose_b]
+        return any(plan.instruction.b_fragment is not None for plan in rights)
 
     def _in_order(self, unpack: Unpack) -> bool:
         """Whether the codes are operands whose fragments the records follow."""
-        lefts = {gemm.a.buffer for gemm, _ in self.products}
+        lefts = {gemm.a.buffer for gemm, _ in self.products if not gemm.transpose_a}
         return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
 
     def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
