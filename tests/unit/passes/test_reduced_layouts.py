@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.machine.amd import ARCHITECTURES as AMD
+from tilewright.machine.apple import FAMILIES as APPLE
+from tilewright.targets.cuda.arch import ARCHITECTURES as NVIDIA
 
 TARGETS = ("cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -arch=gfx942", "hip -arch=gfx1100", "metal -arch=apple7")
 
@@ -79,3 +85,76 @@ def test_two_tiles_of_one_total(target: str, dtype: str, kind: str) -> None:
     kernel = tilewright.jit(target=target)(program).compile(*given)
     every = np.concatenate([given[0], given[1], given[0]], 1)
     assert (kernel.emulate(*given) == (every.max(1) if kind == "max" else every.sum(1))).all()
+
+
+EVERYWHERE = [
+    *(f"cuda -arch={one}" for one in NVIDIA), *(f"hip -arch={one}" for one in AMD),
+    *(f"metal -arch={one}" for one in APPLE), "cpu -arch=native",
+]  # fmt: skip
+
+
+def _as_expected(program: Callable[..., Any], target: str, given: np.ndarray, expected: np.ndarray) -> None:
+    """The program agrees with numpy in the interpreter, and in the emulator or on this CPU."""
+    kernel = tilewright.jit(target=target)(program).compile(given)
+    np.testing.assert_array_equal(kernel.interpret(given), expected)
+    np.testing.assert_array_equal((kernel.emulate if kernel.target.emulation else kernel)(given), expected)
+
+
+@pytest.mark.parametrize("read", ["loop", "threads", "wide loop"])
+@pytest.mark.parametrize("target", EVERYWHERE)
+def test_rows_of_a_tile_that_only_parts_are_written_of(target: str, read: str) -> None:
+    """No loop said where the tile lies, so nothing said where its maxima do, and what handed them over was set apart
+    again and again."""
+
+    def program(A):
+        A: T.Tensor((16, 16), "float32")
+        O = T.empty((16, 48) if read == "wide loop" else (16,), "float32")
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            tile, top = T.alloc_fragment((16, 16), "float32"), T.alloc_fragment((16,), "float32")
+            T.copy(A[0:8, :], tile[8:16, :])
+            T.copy(A[8:16, :], tile[0:8, :])
+            T.reduce_max(tile, top, dim=1)
+            if read == "loop":
+                for i in T.Parallel(16):
+                    top[i] = top[i] * 2
+                T.copy(top, O)
+            elif read == "threads":
+                with T.If(tx < 16), T.Then():
+                    O[tx] = top[15 - tx]
+            else:
+                for i, j in T.Parallel(16, 48):
+                    O[i, j] = top[i] + j
+        return O
+
+    given = np.random.default_rng(3).integers(-9, 10, (16, 16)).astype("float32")
+    top = np.roll(given, 8, 0).max(1)
+    by_reader = {"loop": top * 2, "threads": top[::-1], "wide loop": top[:, None] + np.arange(48, dtype=np.float32)}
+    _as_expected(program, target, given, by_reader[read])
+
+
+@pytest.mark.parametrize("target", EVERYWHERE)
+def test_reductions_in_a_circle(target: str) -> None:
+    """Each of two tiles is what the other leaves, and neither is written whole by a loop."""
+
+    def program(A):
+        A: T.Tensor((16, 16), "float32")
+        O = T.empty((16, 1), "float32")
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_fragment((16, 16), "float32")
+            one, other = T.alloc_fragment((16, 1), "float32"), T.alloc_fragment((16, 1), "float32")
+            T.copy(A[0:8, :], tile[8:16, :])
+            T.copy(A[8:16, :], tile[0:8, :])
+            T.fill(one[0:8, :], 1)
+            T.fill(one[8:16, :], 2)
+            T.reduce_sum(one, other, dim=1)
+            T.reduce_sum(other, one, dim=1)
+            T.reduce_max(tile, other, dim=1, clear=False)
+            T.reduce_max(other, one, dim=1, clear=False)
+            for i, j in T.Parallel(16, 1):
+                O[i, j] = one[i, j] * 4 + other[i, j]
+        return O
+
+    given = np.random.default_rng(3).integers(-9, 10, (16, 16)).astype("float32")
+    top = np.maximum(np.roll(given, 8, 0).max(1, keepdims=True), np.repeat([1, 2], 8)[:, None])
+    _as_expected(program, target, given, (5 * top).astype(np.float32))

@@ -131,6 +131,12 @@ class _Inference:
     reductions: list[Reduce] = field(default_factory=list)
 
     def run(self) -> ir.Kernel:
+        """The kernel with its layouts, once nothing is left that has to change hands.
+
+        Every repeat has less to do.  A reduction set apart leaves its result in a fragment that nothing else gives a
+        layout, so it is not set apart again.  A loop or a thread that exchanges a fragment touches it no more, and the
+        loops that copy it touch nothing else: they follow its layout, or it follows theirs.
+        """
         self._collect()
         self._anchor()
         while True:
@@ -138,9 +144,6 @@ class _Inference:
                 pass
             if not self._seed():
                 break
-        for buffer in self._fragments():
-            if buffer not in self.known:
-                self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
         apart = [one for one in self.reductions if not self._is_left_by(one)]
         if apart:
             body = ReduceApart(apart)(self.kernel.body)
@@ -255,7 +258,7 @@ class _Inference:
     def _flow_out_of_loop(self, found: _Loop) -> bool:
         if found.layout is None:
             return False
-        awaited = {one.destination.buffer for one in self.reductions}  # as a reduction leaves them
+        awaited = self._awaited()
         changed = False
         for access in found.accesses:
             if access.buffer in self.known or access.axes is None or access.buffer in awaited:
@@ -277,14 +280,32 @@ class _Inference:
         return changed
 
     def _seed(self) -> bool:
-        """Give a layout to the largest loop that has none and touches fragments; whether there was one."""
+        """Give a layout to the largest loop that has none and touches fragments, or to a fragment that no loop gives
+        one; whether there was any.
+
+        A loop over nothing but what reductions leave comes after the fragments that these reduce: as it would be dealt
+        out, they do not leave it, and what it exchanges would have to be exchanged again.
+        """
+        awaited = self._awaited() - self.known.keys()
         waiting = [found for found in self.loops if found.layout is None and 0 not in found.shape]
-        if not waiting:
-            return False
-        touching = [found for found in waiting if any(access.axes is not None for access in found.accesses)]
-        found = max(touching or waiting, key=lambda one: math.prod(one.shape))
-        found.layout = self._extended(found) or self._dealt(found)
-        return True
+        unknown = {found.loop: {one.buffer for one in found.accesses} - self.known.keys() for found in waiting}
+        ready = [found for found in waiting if not unknown[found.loop] or unknown[found.loop] - awaited]
+        left = [] if ready else [buffer for buffer in self._fragments() if buffer not in self.known]
+        ready = ready if ready or left else waiting
+        if ready:
+            touching = [found for found in ready if any(access.axes is not None for access in found.accesses)]
+            found = max(touching or ready, key=lambda one: math.prod(one.shape))
+            found.layout = self._extended(found) or self._dealt(found)
+            return True
+        # Where reductions go round in a circle, one of those that they read: what none reads follows from these.
+        read = {one.source.buffer for one in self.reductions}
+        for buffer in sorted(left, key=lambda one: (one in awaited, one not in read))[:1]:
+            self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
+        return bool(left)
+
+    def _awaited(self) -> set[ir.Buffer]:
+        """Fragments that lie as a reduction leaves them."""
+        return {one.destination.buffer for one in self.reductions}
 
     def _extended(self, found: _Loop) -> Layout | None:
         """A loop layout that agrees with a fragment of fewer dimensions, using its copies for the others."""
