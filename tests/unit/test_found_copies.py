@@ -467,3 +467,39 @@ def test_codes_that_are_read_turned_lie_otherwise_than_records(turned: bool, thr
     weights = codes[:, :64].astype(np.float64) - 8
     product = (weights.T if turned else weights) @ given[1].astype(np.float64)
     ran(program, target, given, (product, weights))
+
+
+@pytest.mark.parametrize("columns", [12, 24])
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -arch=gfx950"])
+def test_rows_that_end_are_brought_ahead_of_the_loop(target: str, columns: int) -> None:
+    """Before the loop, where its range says nothing, no piece was found whole: a traceback from inside."""
+
+    def program(count: T.int32, A, B):
+        K = T.dynamic("K")
+        A: T.Tensor((9, K), "float16")
+        B: T.Tensor((8, 32), "float16")
+        O = T.empty((8, 32), "float32")
+        with T.Kernel(1, threads=128):
+            s, t = T.alloc_shared((8, 8), "float16"), T.alloc_shared((8, 32), "float16")
+            f = T.alloc_fragment((8, 32), "float32")
+            T.clear(f)
+            for k in T.Pipelined(T.min(count, T.ceildiv(K, 8)), num_stages=2, specialize=False):
+                for i, j in T.Parallel(8, 8):
+                    if k * 8 + j < K:
+                        s[i, j] = A[i, k * 8 + j]
+                    else:
+                        s[i, j] = T.cast(0, "float16")
+                for i, j in T.Parallel(8, 32):
+                    t[i, j] = B[i, j]
+                T.gemm(s, t, f)
+            T.copy(f, O)
+        return O
+
+    rng = np.random.default_rng(columns)
+    given = [rng.integers(-3, 4, shape).astype("float16") for shape in ((9, columns), (8, 32))]
+    kernel = tilewright.jit(target=target)(program).compile(3, *given)
+    rows = np.zeros((8, 24), np.float32)
+    rows[:, :columns] = given[0][:8]
+    expected = sum(rows[:, at : at + 8] @ given[1].astype(np.float32) for at in (0, 8, 16))
+    np.testing.assert_array_equal(kernel.interpret(3, *given), expected)
+    np.testing.assert_array_equal(kernel.emulate(3, *given), expected)

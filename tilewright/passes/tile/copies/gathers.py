@@ -140,8 +140,20 @@ def _is_whole(gather: Gather, width: int, analyzer: Analyzer) -> bool:
             analyzer.bind_extent(row, extent)
         group = Neighbours(analyzer, var, width, groups=(0, gather.shape[-1] // width - 1))
         first = group.begin(inner)
-        together = all(map(group.agree, [*outer, *([] if gather.condition is None else [gather.condition])]))
+        together = all(map(group.agree, outer)) and (gather.condition is None or _agree(group, gather.condition))
         return first is not None and together and analyzer.divides(first, width)
+
+
+def _agree(group: Neighbours, condition: ir.Expr) -> bool:
+    """Whether a condition is the same for all of a group, wherever a pipeline puts it: what the loop's range says of
+    `k * 8 + i < K` is not known of `i < K` before the loop, but no multiple of the width lies within a group."""
+    if isinstance(condition, ir.Binary) and condition.op in ("all", "any"):
+        return _agree(group, condition.left) and _agree(group, condition.right)
+    if isinstance(condition, ir.Binary) and condition.op == "lt" and condition.left.dtype.kind == "int":
+        apart = group.begin(condition.left - condition.right)
+        if apart is not None and group.analyzer.divides(apart, group.width):
+            return True
+    return group.agree(condition)
 
 
 def is_gather(statement: ir.Statement) -> bool:
