@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -70,7 +72,8 @@ def test_convolution(shape, target):
 def test_rows_of_channels_come_in_vectors():
     kernel = tilewright.compile(convolution()[0], target="cuda -arch=sm_90a")
     assert "wgmma_ss" in kernel.explain() and "tma_load into weights_ring" in kernel.explain()
-    assert "LDG.E.128" in compile_text(kernel.get_kernel_source(), kernel.arch).machine_code()
+    assert "cp_async into patches_ring" in kernel.explain()
+    assert re.search(r"LDGSTS\S*\.128", compile_text(kernel.get_kernel_source(), kernel.arch).machine_code())
 
 
 def test_operands_that_do_not_fit():
