@@ -317,10 +317,10 @@ def _once(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: S
     return (table.splits > 1) | few
 
 
-def begin_together(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: Speed) -> np.ndarray:
-    """Where blocks that read the same columns are launched side by side: where each has one tile and all of K. They
-    begin together in a launch of one wave, and memory is asked for the columns once; later blocks begin one by one."""
-    return np.where(table.stages > 0, ~table.stays, _once(table, M, N, speed)) & (table.splits == 1)
+def begin_together(table: TileTable, waves: np.ndarray) -> np.ndarray:
+    """Where blocks that read the same columns begin together, so that memory is asked for the columns once: they are
+    launched side by side unless they stay or divide K, and behind the first wave blocks begin one by one."""
+    return (waves == 1) & (table.splits == 1) & ~table.stays
 
 
 def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed, lanes: Lanes = IDLE) -> Tiles:
@@ -454,7 +454,7 @@ def work_of(
     # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average; blocks that
     # share loads wait for one another.
     missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, readers_B, 1)
-    side_by_side = begin_together(table, M, N, speed) & (waves == 1) & (not part)
+    side_by_side = begin_together(table, waves) & (not part)
     ahead = np.where(side_by_side, 0.0, N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A))
     merged = np.where(side_by_side & (along_M == 1) & (readers_B > 1), MERGED, 1.0)
     return Work(
