@@ -319,8 +319,9 @@ def _once(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: S
 
 def begin_together(table: TileTable, waves: np.ndarray) -> np.ndarray:
     """Where blocks that read the same columns begin together, so that memory is asked for the columns once: they are
-    launched side by side unless they stay or divide K, and behind the first wave blocks begin one by one."""
-    return (waves == 1) & (table.splits == 1) & ~table.stays
+    launched side by side unless they stay or divide K, and behind the first wave blocks begin one by one. Clusters
+    along N put blocks of other columns between them, and take up to a third longer (64 pairs of kernels, H200)."""
+    return (waves == 1) & (table.splits == 1) & (table.along_N == 1) & ~table.stays
 
 
 def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed, lanes: Lanes = IDLE) -> Tiles:
