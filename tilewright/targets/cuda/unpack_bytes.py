@@ -15,17 +15,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Call, Expr, binary, const
+from tilewright.ir.nodes import Expr, const
 from tilewright.machine.fragment_records import FragmentRecords
-
-AND_OR = 0xEA
-"""The table of ``(a & b) | c``."""
-
-AND_XOR = 0x6A
-"""The table of ``(a & b) ^ c``."""
-
-CHOICE = 0xCA
-"""The table of ``(a & b) | (~a & c)``."""
+from tilewright.targets.cuda.words import AND_OR, AND_XOR, CHOICE, combined, lop3, masked, prmt, shifted
 
 SIGN_OF_EACH = 0xBA98
 """What selects the highest bit of each byte, eight times."""
@@ -53,11 +45,11 @@ def affine(
     """
     less: Expr = const(offset + (1 << form.bits - 1) & 0xFFFFFFFF, UINT32)
     if zero is not None:
-        less = binary("add", zero, less)
+        less = combined("add", zero, less)
     if scale is not None:
         scale = named("scale", scale)
-        less = binary("mul", less, scale)
-    bias = binary("mul", binary("sub", const(128, UINT32), less), const(ONES, UINT32))
+        less = combined("mul", less, scale)
+    bias = combined("mul", combined("sub", 128, less), ONES)
     return Affine(scale, named("bias", bias), scale is None and zero is None and offset == 0)
 
 
@@ -67,48 +59,38 @@ def byte_register(form: FragmentRecords, word: Expr, field: int, factors: Affine
         return _extended(form, word, field)
     if factors is not None:
         codes = _unsigned(form, word, field)
-        product = codes if factors.scale is None else binary("mul", codes, factors.scale)
-        return binary("xor", binary("add", product, factors.bias), const(SIGNS, UINT32))
+        product = codes if factors.scale is None else combined("mul", codes, factors.scale)
+        return combined("xor", combined("add", product, factors.bias), SIGNS)
     if form.bits == 8:
         return word
     if form.small_float is not None:
         return _small_float(word, field, form.small_float[0])
     low = _mask(form.bits)
     if form.operand.is_integer:
-        return binary("and", shifted(word, 8 - form.bits * (field + 1)), const(low << 8 - form.bits, UINT32))
+        return masked(shifted(word, 8 - form.bits * (field + 1)), low << 8 - form.bits)
     # Twice a number and its sign: of a negative number v, held as -v - 1, the pattern is -2 v beside the highest bit.
     codes = shifted(word, -form.bits * field)
-    signs = binary("mul", binary("and", codes, const(ONES, UINT32)), const(0x81, UINT32))
-    return binary("add", signs, binary("and", codes, const(low, UINT32)))
+    return combined("add", combined("mul", masked(codes, ONES), 0x81), masked(codes, low))
 
 
 def _small_float(word: Expr, field: int, mantissa: int) -> Expr:
     """Codes that are floats of four bits: sign, exponent and mantissa in their places."""
     place = 3 - mantissa
-    rest = binary("and", shifted(word, place - 4 * field), const(7 * ONES << place, UINT32))
-    return Call(UINT32, "lop3", (const(AND_OR), shifted(word, 4 - 4 * field), const(SIGNS, UINT32), rest))
+    rest = masked(shifted(word, place - 4 * field), 7 * ONES << place)
+    return lop3(AND_OR, shifted(word, 4 - 4 * field), SIGNS, rest)
 
 
 def _extended(form: FragmentRecords, word: Expr, field: int) -> Expr:
     """The numbers of a field in the lowest bits of bytes, and their signs in the others."""
     high, low = shifted(word, 8 - form.bits * (field + 1)), shifted(word, -form.bits * field)
-    signs = Call(UINT32, "prmt", (high, const(0, UINT32), const(SIGN_OF_EACH, UINT32)))
-    return Call(UINT32, "lop3", (const(CHOICE), const(_mask(form.bits), UINT32), low, signs))
+    return lop3(CHOICE, _mask(form.bits), low, prmt(high, 0, SIGN_OF_EACH))
 
 
 def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
     """The numbers of a field plus half their range."""
     if form.bits == 8:
-        return binary("xor", word, const(SIGNS, UINT32))
-    mask, half = const(_mask(form.bits), UINT32), const(ONES << form.bits - 1, UINT32)
-    return Call(UINT32, "lop3", (const(AND_XOR), shifted(word, -form.bits * field), mask, half))
-
-
-def shifted(word: Expr, left: int) -> Expr:
-    """A word shifted to the left, or to the right for less than nothing."""
-    if left == 0:
-        return word
-    return binary("shl" if left > 0 else "shr", word, const(abs(left), UINT32))
+        return combined("xor", word, SIGNS)
+    return lop3(AND_XOR, shifted(word, -form.bits * field), _mask(form.bits), ONES << form.bits - 1)
 
 
 def _mask(bits: int) -> int:
