@@ -223,17 +223,10 @@ def quantize_activations(
     quantize = quantize_tensor if tensor else quantize_long if group is None and at_once < K else quantize_whole
     Activations, Codes = T.Tensor((M, K), dtype), T.Tensor((M, K), to)
     Scales = T.Tensor((1, 1) if tensor else (groups, M) if by_group else (M, groups), "float32")
+    Divisors = T.Tensor((K,), "float32") if divisors else None
 
-    if divisors:
+    def launched(X: Activations, vector: Divisors, codes: Codes, scales: Scales) -> None:
+        quantize(X, vector, codes, scales)
 
-        @T.prim_func
-        def quantize_divided(X: Activations, vector: T.Tensor((K,), "float32"), codes: Codes, scales: Scales):
-            quantize(X, vector, codes, scales)
-
-        return quantize_divided
-
-    @T.prim_func
-    def quantize_activations(X: Activations, codes: Codes, scales: Scales):
-        quantize(X, None, codes, scales)
-
-    return quantize_activations
+    launched.__name__ = "quantize_divided" if divisors else "quantize_activations"
+    return T.prim_func(launched)

@@ -127,27 +127,13 @@ def scaled_matmul(
     if scale_A == "group":  # rows may begin at `SCALES_AT`, whatever M is
         ScalesA = T.StridedTensor((groups, M), (T.dynamic("apart"), 1), "float32")
     ScalesB = T.Tensor({"channel": (N,), "block": (-(-N // SCALED), groups)}.get(scale_B, (1,)), "float32")
+    Bias = T.Tensor((N,), "float32") if bias else None
 
-    if bias:
+    def launched(A: Left, B: Right, scales_A: ScalesA, scales_B: ScalesB, bias: Bias, C: T.Tensor((M, N), out)) -> None:
+        product(A, B, scales_A, scales_B, bias, C)
 
-        @T.prim_func
-        def scaled_matmul_bias(
-            A: Left,
-            B: Right,
-            scales_A: ScalesA,
-            scales_B: ScalesB,
-            bias: T.Tensor((N,), "float32"),
-            C: T.Tensor((M, N), out),
-        ):
-            product(A, B, scales_A, scales_B, bias, C)
-
-        return scaled_matmul_bias
-
-    @T.prim_func
-    def scaled_matmul(A: Left, B: Right, scales_A: ScalesA, scales_B: ScalesB, C: T.Tensor((M, N), out)):
-        product(A, B, scales_A, scales_B, None, C)
-
-    return scaled_matmul
+    launched.__name__ = "scaled_matmul_bias" if bias else "scaled_matmul"
+    return T.prim_func(launched)
 
 
 def _product(

@@ -11,6 +11,7 @@ import numpy as np
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.values import Tile, Value
+from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.runtime.kernel import Kernel
@@ -52,10 +53,9 @@ def elementwise(
     if len(shapes) != len(dtypes) or not 1 <= len(shapes) <= 3:
         raise ValueError(f"{len(shapes)} shapes and {len(dtypes)} dtypes; between one and three inputs are needed")
     shape = np.broadcast_shapes(*shapes)
-    make: Callable[..., PrimFunc] = (_unary, _binary, _ternary)[len(shapes) - 1]
     tensors = [T.Tensor(given or (1,), dtype) for given, dtype in zip(shapes, dtypes, strict=True)]
     store = functools.partial(_store, function, shape or (1,), out_dtype, block)
-    program = make(store, *tensors, T.Tensor(shape or (1,), out_dtype))
+    program = _launched(store, tensors, T.Tensor(shape or (1,), out_dtype))
     return tilewright.compile(program, out_idx=-1, target=target)
 
 
@@ -94,25 +94,12 @@ def _source_index(index: tuple[Value, ...], shape: Sequence[Value]) -> tuple[Val
     return tuple(0 if extent == 1 else position for position, extent in zip(own, shape, strict=True))
 
 
-def _unary(store: Callable[..., None], first: Value, result: Value) -> PrimFunc:
-    @T.prim_func
-    def elementwise_unary(A: first, Output: result):
-        store([A], Output)
+def _launched(store: Callable[..., None], tensors: Sequence[TensorType], Output: TensorType) -> PrimFunc:
+    """The function that is launched, of one to three inputs."""
+    First, Second, Third = (*tensors, None, None)[:3]
 
-    return elementwise_unary
+    def launched(A: First, B: Second, C: Third, Output: Output) -> None:
+        store([A, B, C][: len(tensors)], Output)
 
-
-def _binary(store: Callable[..., None], first: Value, second: Value, result: Value) -> PrimFunc:
-    @T.prim_func
-    def elementwise_binary(A: first, B: second, Output: result):
-        store([A, B], Output)
-
-    return elementwise_binary
-
-
-def _ternary(store: Callable[..., None], first: Value, second: Value, third: Value, result: Value) -> PrimFunc:
-    @T.prim_func
-    def elementwise_ternary(A: first, B: second, C: third, Output: result):
-        store([A, B, C], Output)
-
-    return elementwise_ternary
+    launched.__name__ = f"elementwise_{('unary', 'binary', 'ternary')[len(tensors) - 1]}"
+    return T.prim_func(launched)

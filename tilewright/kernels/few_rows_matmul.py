@@ -194,23 +194,13 @@ def few_rows_matmul(
                     C[part * share + m, row + n] = finished(mine[m, n], factors, m, n)
                 T.cluster_wait()
 
-    Weight = T.Tensor((N, K) if transpose_B else (K, N), dtype)
-    if scaled:
+    OfRows, OfColumns = (T.Tensor((lines,), "float32") if scaled else None for lines in (M, N))
 
-        @T.prim_func
-        def few_rows_scaled_matmul(
-            A: T.Tensor((M, K), dtype),
-            scales_A: T.Tensor((M,), "float32"),
-            B: Weight,
-            scales_B: T.Tensor((N,), "float32"),
-            C: T.Tensor((M, N), result),
-        ):
-            product(A, scales_A, B, scales_B, C)
+    def launched(
+        A: T.Tensor((M, K), dtype), scales_A: OfRows, B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
+        scales_B: OfColumns, C: T.Tensor((M, N), result),
+    ) -> None:  # fmt: skip
+        product(A, scales_A, B, scales_B, C)
 
-        return few_rows_scaled_matmul
-
-    @T.prim_func
-    def few_rows_matmul(A: T.Tensor((M, K), dtype), B: Weight, C: T.Tensor((M, N), result)):
-        product(A, None, B, None, C)
-
-    return few_rows_matmul
+    launched.__name__ = "few_rows_scaled_matmul" if scaled else "few_rows_matmul"
+    return T.prim_func(launched)

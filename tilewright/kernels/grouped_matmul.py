@@ -250,25 +250,16 @@ def grouped_matmul(
         list_tiles(sizes, count, of, firsts, ends, rows * below)
         multiply(A, B, scales, (count, of, firsts, ends), C)
 
-    Left, Right = T.Tensor((M, K), dtype), T.Tensor((experts, N, K), dtype)
-    Sizes, Result = T.Tensor((experts,), "int32"), T.Tensor((M, N), out)
+    OfRows, OfColumns = (T.Tensor(shape, "float32") if scaled else None for shape in ((M,), (experts, N)))
 
-    if scaled:
+    def launched(
+        A: T.Tensor((M, K), dtype), B: T.Tensor((experts, N, K), dtype), scales_A: OfRows, scales_B: OfColumns,
+        sizes: T.Tensor((experts,), "int32"), C: T.Tensor((M, N), out),
+    ) -> None:  # fmt: skip
+        product(A, B, (scales_A, scales_B), sizes, C)
 
-        @T.prim_func
-        def grouped_scaled_matmul(
-            A: Left, B: Right, scales_A: T.Tensor((M,), "float32"), scales_B: T.Tensor((experts, N), "float32"),
-            sizes: Sizes, C: Result,
-        ):  # fmt: skip
-            product(A, B, (scales_A, scales_B), sizes, C)
-
-        return grouped_scaled_matmul
-
-    @T.prim_func
-    def grouped_matmul(A: Left, B: Right, sizes: Sizes, C: Result):
-        product(A, B, None, sizes, C)
-
-    return grouped_matmul
+    launched.__name__ = "grouped_scaled_matmul" if scaled else "grouped_matmul"
+    return T.prim_func(launched)
 
 
 def factored(value: Value, of_rows: Tile | None, of_columns: Tile | None, row: Value, column: Value) -> Value:

@@ -400,48 +400,19 @@ def quant_matmul(
         else:
             multiply(operands, token_scales, sums, W, scales, zeros, added, C, 128, 32)
 
-    Activations, Result = T.Tensor((M, K), activations), T.Tensor((M, N // each), out)
-    Weight, PerToken = T.Packed((N, K), weights), T.Tensor((M,), "float32")
-    Scales, Zeros = T.Tensor((groups, N), scale_dtype), T.Tensor((groups, N), zero_dtype)
-    if not epilogue.is_plain:
-        takes_zeros = zero is None
+    plain, takes_zeros = epilogue.is_plain, zero is None
+    Scales, Zeros = (T.Tensor((groups, N), of) for of in (scale_dtype, zero_dtype))
+    PerToken = T.Tensor((M if takes_scales else 1,), "float32") if takes_scales or not plain else None
+    OfGroups = Zeros if takes_zeros else None if plain else T.Tensor((1, 1), zero_dtype)
+    Bias = None if plain else T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32")
+    Added = None if plain else T.Tensor((M, N // each) if epilogue.residual else (1, 1), out)
 
-        @T.prim_func
-        def quant_matmul(
-            A: Activations,
-            token_scales: T.Tensor((M if takes_scales else 1,), "float32"),
-            W: Weight,
-            scales: Scales,
-            zeros: T.Tensor((groups, N) if takes_zeros else (1, 1), zero_dtype),
-            bias: T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32"),
-            residual: T.Tensor((M, N // each) if epilogue.residual else (1, 1), out),
-            C: Result,
-        ):
-            given = token_scales if takes_scales else None
-            both(A, given, W, scales, zeros if takes_zeros else None, (bias, residual), C)
-
-    elif takes_scales and zero is None:
-
-        @T.prim_func
-        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: Scales, zeros: Zeros, C: Result):
-            both(A, token_scales, W, scales, zeros, (None, None), C)
-
-    elif takes_scales:
-
-        @T.prim_func
-        def quant_matmul(A: Activations, token_scales: PerToken, W: Weight, scales: Scales, C: Result):
-            both(A, token_scales, W, scales, None, (None, None), C)
-
-    elif zero is None:
-
-        @T.prim_func
-        def quant_matmul(A: Activations, W: Weight, scales: Scales, zeros: Zeros, C: Result):
-            both(A, None, W, scales, zeros, (None, None), C)
-
-    else:
-
-        @T.prim_func
-        def quant_matmul(A: Activations, W: Weight, scales: Scales, C: Result):
-            both(A, None, W, scales, None, (None, None), C)
+    @T.prim_func
+    def quant_matmul(
+        A: T.Tensor((M, K), activations), token_scales: PerToken, W: T.Packed((N, K), weights), scales: Scales,
+        zeros: OfGroups, bias: Bias, residual: Added, C: T.Tensor((M, N // each), out),
+    ):  # fmt: skip
+        of_tokens, of_groups = token_scales if takes_scales else None, zeros if takes_zeros else None
+        both(A, of_tokens, W, scales, of_groups, (bias, residual), C)
 
     return quant_matmul

@@ -77,41 +77,20 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFu
                         view = T.view(packed, (down, across, words * 4 // size), f"uint{of.bits}")
                         place(values, view, form.offset(name) // size, ending, block, record)
 
-    Codes, Table, Order = (
-        T.Tensor((N, B), "uint8"),
-        T.Tensor((1 << bits,), "uint8"),
-        T.Tensor((form.rows * COLUMNS,), "int32"),
-    )
-    Words = T.Tensor((down, across, words), "uint32")
     Scales, Zeros = (T.Tensor((N, G), f"uint{of.bits}") if of else None for of in (form.scale, form.zero))
+    both, Lines = Scales is not None and Zeros is not None, Scales or Zeros
+    One, First, Second = (None, Scales, Zeros) if both else (Lines, None, None)
 
-    if form.zero is not None and form.scale is not None:
+    def launched(
+        codes: T.Tensor((N, B), "uint8"), K: T.int32, table: T.Tensor((1 << bits,), "uint8"),
+        order: T.Tensor((form.rows * COLUMNS,), "int32"), lines: One, scales: First, zeros: Second,
+        packed: T.Tensor((down, across, words), "uint32"),
+    ) -> None:  # fmt: skip
+        of_scales, of_zeros = (scales, zeros) if both else (lines, None) if form.scale is not None else (None, lines)
+        pack(codes, K, table, order, of_scales, of_zeros, packed)
 
-        @T.prim_func
-        def pack_scales_and_zeros(
-            codes: Codes, K: T.int32, table: Table, order: Order, scales: Scales, zeros: Zeros, packed: Words
-        ):
-            pack(codes, K, table, order, scales, zeros, packed)
-
-        return pack_scales_and_zeros
-
-    if form.zero is not None or form.scale is not None:
-        Lines = Scales or Zeros
-
-        @T.prim_func
-        def pack_lines(codes: Codes, K: T.int32, table: Table, order: Order, lines: Lines, packed: Words):
-            if form.scale is not None:
-                pack(codes, K, table, order, lines, None, packed)
-            else:
-                pack(codes, K, table, order, None, lines, packed)
-
-        return pack_lines
-
-    @T.prim_func
-    def pack_codes(codes: Codes, K: T.int32, table: Table, order: Order, packed: Words):
-        pack(codes, K, table, order, None, None, packed)
-
-    return pack_codes
+    launched.__name__ = "pack_scales_and_zeros" if both else "pack_codes" if Lines is None else "pack_lines"
+    return T.prim_func(launched)
 
 
 def places_of(form: FragmentRecords) -> np.ndarray:

@@ -143,21 +143,13 @@ def entry_point(
     """
     Weight, Activations, Result = tensors
     M, N = size
-    if epilogue.is_plain:
+    plain = epilogue.is_plain
+    Factor = None if plain else T.Tensor((1,), "float32")
+    Shift = None if plain else T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32")
+    Added = None if plain else T.Tensor((M, N) if epilogue.residual else (1, 1), Result.dtype)
 
-        def plain(W: Weight, A: Activations, C: Result) -> None:
-            product(W, A, (None, None, None), C)
-
-        plain.__name__ = name
-        return T.prim_func(plain)
-
-    Shift = T.Tensor((N if epilogue.bias else 1,), epilogue.bias or "float32")
-    Added = T.Tensor((M, N) if epilogue.residual else (1, 1), Result.dtype)
-
-    def more(
-        W: Weight, A: Activations, factor: T.Tensor((1,), "float32"), bias: Shift, residual: Added, C: Result
-    ) -> None:
+    def launched(W: Weight, A: Activations, factor: Factor, bias: Shift, residual: Added, C: Result) -> None:
         product(W, A, (factor, bias, residual), C)
 
-    more.__name__ = f"{name}_and_more"
-    return T.prim_func(more)
+    launched.__name__ = name if plain else f"{name}_and_more"
+    return T.prim_func(launched)

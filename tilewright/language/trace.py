@@ -129,8 +129,9 @@ class PrimFunc:
 def prim_func(func: Callable[..., object] | None = None, *, eager_jit: object = False, **options: object) -> Any:
     """Decorator: traces a function with annotated parameters, at once.
 
-    Tensor parameters are annotated ``A: T.Tensor((M, K), "float16")``, scalars ``n: T.int32``.  The result is a
-    `PrimFunc`.
+    Tensor parameters are annotated ``A: T.Tensor((M, K), "float16")``, scalars ``n: T.int32``.  One whose annotation is
+    None is left out, and None in the body: ``bias: T.Tensor((N,), "float32") if with_bias else None``.  The result is
+    a `PrimFunc`.
 
     Parameters
     ----------
@@ -187,6 +188,8 @@ def _traced(function: Any, namespace: Mapping[str, object], alone: bool = False)
         if name not in annotations and name in _annotated_inside(function):
             builder.params[name] = None
             values[name] = Undeclared(name)
+        elif name in annotations and annotations[name] is None:
+            values[name] = None
         else:
             values[name] = add_parameter(builder, name, annotations.get(name))
     builder.declaration = functools.partial(_declared, builder)

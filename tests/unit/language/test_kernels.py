@@ -60,6 +60,23 @@ def add_rows(M: int, N: int, block_M: int = 16, block_N: int = 32) -> T.PrimFunc
     return main
 
 
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_a_parameter_annotated_with_none_is_left_out(with_bias: bool) -> None:
+    Bias = T.Tensor((8,), "float32") if with_bias else None
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), bias: Bias, C: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                C[i] = A[i] if bias is None else A[i] + bias[i]
+
+    check(main)
+    assert [param.name for param in main.params] == ["A", *["bias"][:with_bias], "C"]
+    a, shift, c = RANDOM.random(8, np.float32), RANDOM.random(8, np.float32), np.empty(8, np.float32)
+    interpret(main.function, [a, *[shift][:with_bias], c])
+    np.testing.assert_array_equal(c, a + shift if with_bias else a)
+
+
 def add_rows_direct(A, bias, block_M=16, block_N=32):
     M, N = T.const("M, N")
     A: T.Tensor((M, N), "float32")
