@@ -220,8 +220,7 @@ def _core_path(wanted: str) -> Path:
         objects = [source.with_suffix(".o") for source in sources]
         made = zip(sources, objects, strict=True)
         _run_together(
-            [[*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", str(it)] for source, it in made],
-            CORE_NAMED,
+            [[*compiler.command, *CORE_FLAGS, "-c", str(source), "-o", str(it)] for source, it in made], CORE_NAMED
         )
         linked = [*compiler.linker, "-shared", "-pthread", f"-Wl,-soname,{name}", *map(str, objects)]
         _run([*linked, "-o", str(directory / CORE), "-lstdc++"], f"to link {CORE_NAMED}")

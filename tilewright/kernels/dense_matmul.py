@@ -281,30 +281,18 @@ def _product(
         T.clear(total)
         for step in T.Pipelined(steps, num_stages=chosen.stages):
             k = (first + step) * block_K
-            if transpose_A:
-                T.copy(A[k, row], a)
-            else:
-                T.copy(A[row, k], a)
-            if transpose_B:
-                T.copy(B[column, k], b)
-            else:
-                T.copy(B[k, column], b)
+            T.copy(A[(k, row) if transpose_A else (row, k)], a)
+            T.copy(B[(column, k) if transpose_B else (k, column)], b)
             if by_group:
                 T.copy(scales[0][first + step, row], of_group)
             if many:
                 T.copy(of_group[0, :block_M], of_A)
             of_B = scales_of_blocks(scales[1], column, first + step, block_N, origin) if by_block else None
             every = block_K if promote else None
-            if chosen.swapped:
-                T.gemm(
-                    b, a, total, transpose_A=not transpose_B, transpose_B=not transpose_A, scale_A=of_B, scale_B=of_A,
-                    promote_every=every,
-                )  # fmt: skip
-            else:
-                T.gemm(
-                    a, b, total, transpose_A=transpose_A, transpose_B=transpose_B, scale_A=of_A, scale_B=of_B,
-                    promote_every=every,
-                )  # fmt: skip
+            swapped = b, a, total, not transpose_B, not transpose_A
+            operands = swapped if chosen.swapped else (a, b, total, transpose_A, transpose_B)
+            first_scale, second_scale = (of_B, of_A) if chosen.swapped else (of_A, of_B)
+            T.gemm(*operands, scale_A=first_scale, scale_B=second_scale, promote_every=every)
 
     def factors_of(given: Factors, height: int, width: int, by_rows: bool) -> Factors:
         """What factors and bias of a tile are kept in: those of few values are read where they are used."""

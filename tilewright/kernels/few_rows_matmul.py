@@ -173,10 +173,7 @@ def few_rows_matmul(
             T.clear(total)
             for k in T.Pipelined(steps, num_stages=slots):
                 column = (part * steps + k) * block_K
-                if transpose_B:
-                    T.copy(B[row, column], b)
-                else:
-                    T.copy(B[column, row], b)
+                T.copy(B[(row, column) if transpose_B else (column, row)], b)
                 T.copy(A[0, column], a)
                 every = block_K if promote else None
                 T.gemm(b, a, total, transpose_A=not transpose_B, transpose_B=True, promote_every=every)

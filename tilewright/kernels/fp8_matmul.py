@@ -82,10 +82,7 @@ def fp8_matmul(
             T.clear(total)
             for k in T.Pipelined(T.ceildiv(K, deep), num_stages=STAGES):
                 T.copy(A[row, k * deep], a)
-                if transpose_B:
-                    T.copy(B[column, k * deep], b)
-                else:
-                    T.copy(B[k * deep, column], b)
+                T.copy(B[(column, k * deep) if transpose_B else (k * deep, column)], b)
                 of_a = scale(scales_A, kinds[0], row, rows, 1, k)
                 of_b = scale(scales_B, kinds[1], column, columns, each, k)
                 T.fp8_scaled_matmul(

@@ -198,14 +198,7 @@ def byte_quant_matmul(
 
 @T.macro
 def consume(
-    plan: BytePlan,
-    rings: Rings,
-    S: Tile,
-    shares: EvenShares,
-    rank: Value,
-    space: Any,
-    staged: Tile,
-    ending: Ending,
+    plan: BytePlan, rings: Rings, S: Tile, shares: EvenShares, rank: Value, space: Any, staged: Tile, ending: Ending
 ) -> None:
     """What a role does that multiplies: its rows of the block's tiles."""
     shape = plan.slab, plan.part

@@ -155,10 +155,7 @@ def store_boxes(plan: BytePlan, totals: list[list[Tile]], of_tokens: Value, bloc
                 leave(plan, ready.pop(), ending)
             result = T.alloc_fragment((slab, part), plan.out)
             for i, j in T.Parallel(slab, part):
-                of_both = (
-                    None if plan.of_rows is None else of_rows[j],
-                    of_columns[i] if plan.by_channel else None,
-                )
+                of_both = (None if plan.of_rows is None else of_rows[j], of_columns[i] if plan.by_channel else None)
                 result[i, j] = finished(plan, totals[t][half][i, j], row + j, column + i, of_both, ending)
             ready.append((result, row, column))
     leave(plan, ready.pop(), ending)

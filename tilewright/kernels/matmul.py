@@ -84,10 +84,7 @@ def matmul(
         T.clear(c)
         for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
             T.copy(A[bm * block_M, k * block_K], a)
-            if transpose_B:
-                T.copy(B[bn * block_N, k * block_K], b)
-            else:
-                T.copy(B[k * block_K, bn * block_N], b)
+            T.copy(B[(bn * block_N, k * block_K) if transpose_B else (k * block_K, bn * block_N)], b)
             T.gemm(a, b, c, transpose_B=transpose_B)
         T.copy(c, C[bm * block_M, bn * block_N])
     return C

@@ -290,17 +290,9 @@ def quant_matmul(
 
     @T.macro
     def multiply(
-        A: Tile,
-        token_scales: Tile,
-        sums: Tile,
-        W: Tile,
-        scales: Tile,
-        zeros: Tile,
-        added: tuple[Tile, Tile],
-        C: Tile,
-        block_M: int,
-        beside_tiles: int = 0,
-    ) -> None:
+        A: Tile, token_scales: Tile, sums: Tile, W: Tile, scales: Tile, zeros: Tile, added: tuple[Tile, Tile], C: Tile,
+        block_M: int, beside_tiles: int = 0,
+    ) -> None:  # fmt: skip
         bias, residual = added
         # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
         block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns_for(block_M))
@@ -316,17 +308,15 @@ def quant_matmul(
             for part in T.serial(K // run):
                 k, g = part * run, part * run // group
                 T.copy(A[bm * block_M, k], tile)
+                lines, across = slice(g, g + together), slice(bn * block_N, bn * block_N + block_N)
                 if floats and not fractions:
-                    T.copy(W[bn * block_N : bn * block_N + block_N, k : k + run], weight)
+                    T.copy(W[across, k : k + run], weight)
                 else:
-                    T.decode(W[bn * block_N : bn * block_N + block_N, k : k + run], weight, codebook=table)
-                scale: Any = None if exact else scales[g : g + together, bn * block_N : bn * block_N + block_N]
-                shift: Any = None
-                points = None
-                if begins_shifted or by_columns:
-                    shift = sums[g : g + together, bm * block_M : bm * block_M + block_M]
-                if by_columns:
-                    points = zeros[g : g + together, bn * block_N : bn * block_N + block_N]
+                    T.decode(W[across, k : k + run], weight, codebook=table)
+                scale: Any = None if exact else scales[lines, across]
+                rows = slice(bm * block_M, bm * block_M + block_M)
+                shift: Any = sums[lines, rows] if begins_shifted or by_columns else None
+                points = zeros[lines, across] if by_columns else None
                 T.gemm(
                     tile, weight, result, transpose_B=True, scale_B=scale, shift=shift, shift_B=points, groups=together
                 )

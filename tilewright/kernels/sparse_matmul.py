@@ -18,17 +18,7 @@ from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.tile_choice import MANY
-from tilewright.kernels.tiles import (
-    BEGIN,
-    ROW_BYTES,
-    STAGING_BYTES,
-    Lanes,
-    Parts,
-    Tiles,
-    cycles,
-    launches_of,
-    table_of,
-)
+from tilewright.kernels.tiles import BEGIN, ROW_BYTES, STAGING_BYTES, Lanes, Parts, Tiles, cycles, launches_of, table_of
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc
 
@@ -86,10 +76,7 @@ def sparse_matmul(
             for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=chosen.stages):
                 T.copy(kept[row, k * block_K // 2], a)
                 T.copy(metadata[k, row, 0], places)
-                if transpose_B:
-                    T.copy(B[bn * block_N, k * block_K], b)
-                else:
-                    T.copy(B[k * block_K, bn * block_N], b)
+                T.copy(B[(bn * block_N, k * block_K) if transpose_B else (k * block_K, bn * block_N)], b)
                 T.gemm_sp(a, places, b, total, transpose_B=transpose_B, order="lanes")
             T.copy(total, C[row, bn * block_N])
 

@@ -47,7 +47,7 @@ from tilewright.language.annotations import (
     assume,
     func_attr,
     use_swizzle,
-)  # fmt: skip
+)
 from tilewright.language.atomics import atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.choices import suited
 from tilewright.language.debug import device_assert
@@ -66,7 +66,7 @@ from tilewright.language.kernel import (
     get_thread_bindings,
     get_thread_extent,
     get_thread_extents,
-)  # fmt: skip
+)
 from tilewright.language.launches import launch_thread
 from tilewright.language.layouts import Fragment, Layout, PartialFragment
 from tilewright.language.loops import (
@@ -79,7 +79,7 @@ from tilewright.language.loops import (
     thread_return,
     unroll,
     vectorized,
-)  # fmt: skip
+)
 from tilewright.language.machines import machine, traced_for
 from tilewright.language.macro import Ref, inline, macro
 from tilewright.language.math import (
@@ -105,7 +105,7 @@ from tilewright.language.math import (
     reinterpret,
     shift_left,
     shift_right,
-)  # fmt: skip
+)
 from tilewright.language.meetings import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.memory import (
     Tensor,
@@ -118,7 +118,7 @@ from tilewright.language.memory import (
     alloc_var,
     reshape,
     view,
-)  # fmt: skip
+)
 from tilewright.language.mistakes import UnknownName
 from tilewright.language.reductions import all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
@@ -137,17 +137,7 @@ from tilewright.language.tensors import (
     ptr,
     symbolic,
 )
-from tilewright.language.tile_ops import (
-    GemmWarpPolicy,
-    clear,
-    copy,
-    decode,
-    evaluate,
-    fill,
-    gemm,
-    transpose,
-    unpack,
-)
+from tilewright.language.tile_ops import GemmWarpPolicy, clear, copy, decode, evaluate, fill, gemm, transpose, unpack
 from tilewright.language.tile_schedulers import BaseTileScheduler, PersistentTileScheduler
 from tilewright.language.trace import PrimFunc, prim_func
 from tilewright.language.vectors import Broadcast, Ramp

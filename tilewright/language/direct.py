@@ -19,24 +19,19 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Extent, Var
+from tilewright.ir.nodes import Var
 from tilewright.language.builder import Builder
 from tilewright.language.choices import Choice
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import SymbolicCondition, SymbolicConstant
-from tilewright.language.mistakes_of_scopes import (
-    MissingAnnotation,
-    NumberInBody,
-    SizeMismatch,
-    UnboundSize,
-)
+from tilewright.language.mistakes_of_scopes import MissingAnnotation, NumberInBody, SizeMismatch, UnboundSize
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.source import parameters_span, source_of
 from tilewright.language.tensors import PointerAnnotation, TensorType
@@ -50,7 +45,7 @@ from tilewright.language.trace import (
     returned_outputs,
     run,
     scalar_dtype,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +107,21 @@ class Declaration:
         SizeMismatch : an argument has another rank, or two extents give one symbol two values.
         UnboundSize : a symbol that no extent or stride is.
         """
-        named = named or {}
+        named, known = named or {}, set(self.sizes.values())
         found = {var: (named[name], "an argument") for name, var in self.sizes.items() if name in named}
         for name, declared in self.tensors.items():
-            if declared.packed or name not in shapes:
-                continue  # its bytes are in the compiler's order and say nothing of its shape
-            actual = tuple(shapes[name])
-            if len(actual) != len(declared.extents):
+            if not declared.packed and name in shapes and len(shapes[name]) != len(declared.extents):
                 raise SizeMismatch(
-                    f"{self.name}: the tensor {name!r} has shape {actual}, but {len(declared.extents)} dimensions "
-                    "are declared",
+                    f"{self.name}: the tensor {name!r} has shape {tuple(shapes[name])}, but {len(declared.extents)} "
+                    "dimensions are declared",
                     span=self.span,
                 )
-            self._match(found, declared.extents, actual, f"extent {{}} of {name!r}")
-            if declared.steps is not None and strides is not None:
-                self._match(found, declared.steps, tuple(strides[name]), f"stride {{}} of {name!r}")
+        for var, value, here in self._told(shapes, strides or {}):
+            before, where = found.setdefault(var, (value, here)) if var in known else (value, here)
+            if before != value:
+                raise SizeMismatch(
+                    f"{self.name}: {var.name} is {before} as {where}, but {value} as {here}", span=self.span
+                )
         for name, var in self.sizes.items():
             if var not in found:
                 partly = f"pass {name}=, or a tensor that has it" if self.tensors.keys() - shapes.keys() else None
@@ -140,30 +135,22 @@ class Declaration:
         return tuple(dict.fromkeys([*self.sizes, *(extent.name for extent in extents if isinstance(extent, Var))]))
 
     def numbers(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-        """Values of the `T.dynamic` symbols that are extents, by name."""
-        return {
-            extent.name: int(value)
-            for name, declared in self.tensors.items()
-            if not declared.packed and name in shapes
-            for extent, value in zip(
-                declared.extents, shapes[name], strict=False
-            )  # another rank is told when arguments are bound
-            if isinstance(extent, Var)
-        }
+        """Values of the symbols that are extents, by name; another rank is told when arguments are bound."""
+        return {var.name: value for var, value, _ in self._told(shapes, {})}
 
-    def _match(
-        self, found: dict[Var, tuple[int, str]], declared: Sequence[Extent], actual: Sequence[int], place: str
-    ) -> None:
-        known = set(self.sizes.values())
-        for dimension, (extent, value) in enumerate(zip(declared, actual, strict=True)):
-            if not isinstance(extent, Var) or extent not in known:
-                continue
-            here = place.format(dimension)
-            before, where = found.setdefault(extent, (int(value), here))
-            if before != int(value):
-                raise SizeMismatch(
-                    f"{self.name}: {extent.name} is {before} as {where}, but {value} as {here}", span=self.span
-                )
+    def _told(
+        self, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]]
+    ) -> Iterator[tuple[Var, int, str]]:
+        """Symbols that extents and strides are, the value of each there, and the place in words.
+
+        The bytes of a packed tensor are in the compiler's order and say nothing of its shape.
+        """
+        for name, declared in self.tensors.items():
+            given = ("extent", declared.extents, shapes), ("stride", declared.steps or (), strides)
+            for what, told, of in given if not declared.packed else ():
+                for dimension, (extent, value) in enumerate(zip(told, of.get(name, ()), strict=False)):
+                    if isinstance(extent, Var):
+                        yield extent, int(value), f"{what} {dimension} of {name!r}"
 
 
 class _DeclarationComplete(BaseException):
@@ -299,11 +286,8 @@ class DirectFunction:
         constants : a value for each ``constant`` parameter, and None for each tensor that is left out.
         """
         builder = _SizeBuilder(self.name, self.span, None)
-        in_signature = {
-            name: found
-            for name, found in self._annotations.items()
-            if isinstance(found, TensorType) and name != "return"
-        }
+        annotated = ((name, found) for name, found in self._annotations.items() if name != "return")
+        in_signature = {name: found for name, found in annotated if isinstance(found, TensorType)}
         present = [name for name in self.names("tensor") if name not in constants]
         expected = frozenset(present) - in_signature.keys()
         collector = _DeclarationBuilder(builder, expected, stop=True)
@@ -347,18 +331,16 @@ class DirectFunction:
         """What the rewritten function is called with."""
         values: dict[str, object] = {}
         for parameter in self.parameters:
-            given = constants.get(parameter.name)
+            name, given = parameter.name, constants.get(parameter.name)
             if parameter.kind == "constant" and len(getattr(given, "shape", None) or ()):
-                raise MissingAnnotation(parameter.name, self.name, span=self.span)
-            if parameter.kind == "constant" or parameter.name in constants:
-                values[parameter.name] = constants[parameter.name]
-            elif parameter.kind in ("scalar", "pointer") or isinstance(
-                self._annotations.get(parameter.name), TensorType
-            ):
-                values[parameter.name] = add_parameter(builder, parameter.name, self._annotations[parameter.name])
+                raise MissingAnnotation(name, self.name, span=self.span)
+            if parameter.kind == "constant" or name in constants:
+                values[name] = constants[name]
+            elif parameter.kind in ("scalar", "pointer") or isinstance(self._annotations.get(name), TensorType):
+                values[name] = add_parameter(builder, name, self._annotations[name])
             else:
-                builder.params[parameter.name] = None
-                values[parameter.name] = Undeclared(parameter.name)
+                builder.params[name] = None
+                values[name] = Undeclared(name)
         return values
 
 

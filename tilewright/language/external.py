@@ -14,15 +14,7 @@ from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import (
-    Element,
-    Value,
-    as_expr,
-    constant,
-    describe,
-    is_number,
-    named_by_author,
-)
+from tilewright.language.proxies import Element, Value, as_expr, constant, describe, is_number, named_by_author
 from tilewright.language.source import statement_here
 
 NOTHING = ("handle", "void", "", None)

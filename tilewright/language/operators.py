@@ -23,7 +23,7 @@ from tilewright.language.proxies import (
     is_number,
     literal,
     plain,
-)  # fmt: skip
+)
 
 
 def operands(what: str, left: object, right: object) -> tuple[ir.Expr, ir.Expr]:

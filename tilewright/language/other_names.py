@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.ir.nodes import Expr
-from tilewright.language.barriers import (
-    mbarrier_arrive,
-    mbarrier_arrive_expect_tx,
-    sync_threads,
-    sync_warp,
-)  # fmt: skip
+from tilewright.language.barriers import mbarrier_arrive, mbarrier_arrive_expect_tx, sync_threads, sync_warp
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
@@ -194,8 +189,7 @@ def _nothing(name: str, sentence: str) -> Any:
 
 
 warpgroup_arrive = _nothing(
-    "warpgroup_arrive",
-    "Accepted for TileLang's sake: the compiler orders what products that run asynchronously read.",
+    "warpgroup_arrive", "Accepted for TileLang's sake: the compiler orders what products that run asynchronously read."
 )
 warpgroup_commit_batch = _nothing(
     "warpgroup_commit_batch", "Accepted for TileLang's sake: `wgmma_gemm` closes its group itself."

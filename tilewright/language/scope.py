@@ -42,7 +42,7 @@ from tilewright.language.proxies import (
     frame_of,
     is_number,
     literal,
-)  # fmt: skip
+)
 from tilewright.language.source import statement_here
 from tilewright.language.vectors import Vector, kept
 

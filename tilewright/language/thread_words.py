@@ -19,16 +19,7 @@ from tilewright.language.interface import word
 from tilewright.language.kernel import get_thread_binding, get_thread_extents
 from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
 from tilewright.language.mistakes import MisplacedRole, NumberExpected
-from tilewright.language.proxies import (
-    Scalar,
-    Value,
-    as_expr,
-    condition,
-    constant,
-    describe,
-    known_value,
-    one_of,
-)
+from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, known_value, one_of
 from tilewright.language.source import statement_here
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND

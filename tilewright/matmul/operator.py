@@ -13,11 +13,7 @@ import numpy as np
 from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Recipe, Request
-from tilewright.matmul.arrays import (
-    contiguous,
-    device_of,
-    element_type,
-)
+from tilewright.matmul.arrays import contiguous, device_of, element_type
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.known_calls import wants_gradients
 from tilewright.matmul.packed import PackedWeight

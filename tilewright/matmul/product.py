@@ -8,14 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.errors import (
-    NotPrepared,
-    Unsupported,
-    WrongArgumentDType,
-    WrongArgumentKind,
-    WrongArgumentShape,
-    an,
-)
+from tilewright.errors import NotPrepared, Unsupported, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.kernels.recipe import Request, WeightFacts

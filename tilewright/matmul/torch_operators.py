@@ -122,11 +122,7 @@ def register_operators() -> None:
         ctx.columns = grad.shape[-1]
 
     def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
-        return (
-            run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, *[None] * 6, grad.dtype),
-            None,
-            None,
-        )
+        return (run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, *[None] * 6, grad.dtype), None, None)
 
     gradient.register_autograd(backward_gradient, setup_context=keep_gradient)
 

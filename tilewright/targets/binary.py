@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _HINTS = {
     "local memory": "registers have no addresses: index the array by constants and by loops over constants that "
     "are written out (T.unroll), "
-    "or keep it in a shared tile",
+    "or keep it in a shared tile"
 }
 """What an author can do, by the kind of a warning."""
 

@@ -28,6 +28,7 @@ from tilewright.compat.tilelang import (
     kernels,
     layout,
     modules,
+    pass_configs,
     profiler,
     quantize,
     targets,
@@ -39,7 +40,8 @@ from tilewright.compat.tilelang.autotuner import AutoTuner, autotune, set_autotu
 from tilewright.compat.tilelang.buffers import deprecated
 from tilewright.compat.tilelang.engine import lower, register_c_postproc, register_cuda_postproc, register_hip_postproc
 from tilewright.compat.tilelang.environment import disable_cache, enable_cache, env, is_cache_enabled
-from tilewright.compat.tilelang.kernels import JITKernel, PassConfigKey, compile, jit, lazy_jit, par_compile
+from tilewright.compat.tilelang.kernels import JITKernel, compile, jit, lazy_jit, par_compile
+from tilewright.compat.tilelang.pass_configs import PassConfigKey
 from tilewright.compat.tilelang.profiler import Profiler, do_bench
 from tilewright.compat.tilelang.targets import tvm
 from tilewright.compat.tilelang.tensors import TensorSupplyType
@@ -49,7 +51,7 @@ from tilewright.language.foreign import SPELLINGS
 
 for _module, _sources in {
     autotuner: (kernels, tensors, targets), carver: (hints, templates), engine: (tensors, targets),
-    kernels: (targets, environment, profiler),
+    kernels: (targets, environment, profiler, pass_configs),
     layout: (language,), profiler: (tensors,), quantize: (), testing: (),
 }.items():  # fmt: skip
     modules.with_names_elsewhere(_module, *_sources)

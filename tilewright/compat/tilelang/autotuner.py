@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, check_pass_configs, compile, jit
+from tilewright.compat.tilelang.kernels import JITImpl, JITKernel, compile, jit
+from tilewright.compat.tilelang.pass_configs import check_pass_configs
 from tilewright.compat.tilelang.profiler import Profiler, do_bench
 from tilewright.compat.tilelang.tensors import ResultsDiffer, TensorSupplyType
 from tilewright.errors import TilewrightError

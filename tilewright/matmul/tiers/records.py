@@ -16,14 +16,7 @@ from tilewright.ir.dtypes import ALL, UINT8, DType
 from tilewright.kernels.recipe import WeightFacts
 from tilewright.kernels.record_packing import order_of, pack_records
 from tilewright.machine.fragment_records import COLUMNS, SIGNS, FragmentRecords
-from tilewright.matmul.arrays import (
-    as_torch,
-    contiguous,
-    placed_like,
-    torch_type,
-    viewed,
-    wait_for_copies,
-)
+from tilewright.matmul.arrays import as_torch, contiguous, placed_like, torch_type, viewed, wait_for_copies
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float

@@ -11,12 +11,7 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.ir.intrinsics import in_full
 from tilewright.targets.c_family import PRIMARY, UNARY, Text
 from tilewright.targets.cpu.conversions import CpuConversions
-from tilewright.targets.cpu.spellings import (
-    DEVICE_FUNCTIONS,
-    carrier,
-    code,
-    computes_in_float,
-)
+from tilewright.targets.cpu.spellings import DEVICE_FUNCTIONS, carrier, code, computes_in_float
 
 _LOGICAL = {"all": "and", "any": "or"}
 

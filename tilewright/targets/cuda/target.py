@@ -17,11 +17,7 @@ from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import Driver, require_driver
 from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.headers import headers_hash
-from tilewright.targets.cuda.launcher import (
-    CudaKernel,
-    LaunchShape,
-    PreparedKernel,
-)
+from tilewright.targets.cuda.launcher import CudaKernel, LaunchShape, PreparedKernel
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import nvrtc_identity
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, record

@@ -230,8 +230,8 @@ class _Unpack:
         """For four codes bytes of a table of 16, each out of one of its halves."""
         if not plane.any():
             return ir.const(0, UINT32)
-        halves = (prmt(int(plane[i]), int(plane[i + 1]), place) for i in (0, 2))
-        return self._named("looked_up", prmt(*halves, chooser))
+        low, high = (prmt(int(plane[i]), int(plane[i + 1]), place) for i in (0, 2))
+        return self._named("looked_up", prmt(low, high, chooser))
 
     def _named(self, name: str, value: ir.Expr) -> ir.Var:
         var = ir.Var(UINT32, name)
