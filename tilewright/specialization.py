@@ -24,7 +24,7 @@ from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
-from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed, no_key
+from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, key_of, kind_of, missed, no_key
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_tensor, tensor_view
 from tilewright.targets.base import TARGETS, Target
@@ -201,7 +201,7 @@ class JITFactory(_ForTargets):
     def for_target(self, target: object, *arguments: object, **named: object) -> Kernel:
         """The kernel for a target (as in `compile`), made once for each set of arguments and machine."""
         found, arch = resolve(target)
-        key = _specialisation(arguments, named)
+        key = key_of(arguments, named)
         if key is not None:
             key = (found.name, arch, key)
         kernel = self._kernels.get(key) if key is not None else None
@@ -360,7 +360,7 @@ class JITFunction(_ForTargets):
     ) -> Kernel:
         target, arch = self._machine(runtime)
         sizes, numbers = self._sizes(runtime, constants, named)
-        key: tuple[object, ...] = (target.name, arch.name, tuple(sizes.items()), _specialisation((), constants))
+        key: tuple[object, ...] = (target.name, arch.name, tuple(sizes.items()), key_of((), constants))
         first = key
         while key in self._choices:  # what `T.suited` chose after what it had chosen before
             key = (*key, self._choices[key].of(numbers))
@@ -394,7 +394,7 @@ class JITFunction(_ForTargets):
         ----------
         runtime : tensors that give them; with `named`, sizes by their names, some may be missing.
         """
-        key = _specialisation((), constants)
+        key = key_of((), constants)
         declaration = self._declarations.get(key) if key is not None else None
         if declaration is None:
             declaration = self.direct.declare(constants)
@@ -434,29 +434,6 @@ def _shape_and_strides(name: str, value: object, declared: TensorType) -> tuple[
     if per_byte > 1 and shape:
         shape = (*shape[:-1], shape[-1] * per_byte)
     return shape, strides
-
-
-def _specialisation(arguments: Sequence[object], named: Mapping[str, object]) -> object:
-    """A hashable key of compile-time arguments, None where one cannot be a key.
-
-    The type is part of it, since ``1`` and ``1.0`` and ``True`` are equal and make different programs.
-    """
-    key = tuple((name, type(value), _frozen(value)) for name, value in (*enumerate(arguments), *named.items()))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
-
-
-def _frozen(value: object) -> object:
-    if isinstance(value, (list, tuple)):
-        return tuple((type(item), _frozen(item)) for item in value)
-    if isinstance(value, float):
-        return value.hex()  # 0.0 and -0.0 are equal
-    if isinstance(value, dict):
-        return tuple((name, _frozen(item)) for name, item in value.items())
-    return value
 
 
 def _kind_of_memory(name: str, tensor: object) -> str:

@@ -222,35 +222,15 @@ def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def run(
-    source: str,
-    kernel: str,
-    arguments: Sequence[object],
-    *,
-    grid: int | Sequence[int],
-    block: int | Sequence[int],
-    cluster: int | Sequence[int] = (1, 1, 1),
-    shared_bytes: int = 0,
-    schedule: str = "late",
-    seed: int = 0,
-    check: bool = True,
-    trace: str | os.PathLike[str] | None = None,
-    multiprocessors: int = DEVICES[0].cores,
-    registers: int | None = None,
-    names: Sequence[str] | None = None,
-    named: Sequence[tuple[np.ndarray, Named]] = (),
-    tiles: Sequence[tuple[int, int, str]] = (),
-    memory: Sequence[np.ndarray] = (),
-    tables: Sequence[np.ndarray] = (),
-    unsettled: Sequence[np.ndarray] = (),
-    faults: Sequence[Fault] = (),
-    census: bool = False,
-    workers: int = 0,
-    seconds: float = 600.0,
-    poison: int = 0x7FF7A5A57FF7A5A5,
-    vocabulary: Vocabulary = CUDA,
-    file: str = "kernel.cu",
+    source: str, kernel: str, arguments: Sequence[object], *, grid: int | Sequence[int], block: int | Sequence[int],
+    cluster: int | Sequence[int] = (1, 1, 1), shared_bytes: int = 0, schedule: str = "late", seed: int = 0,
+    check: bool = True, trace: str | os.PathLike[str] | None = None, multiprocessors: int = DEVICES[0].cores,
+    registers: int | None = None, names: Sequence[str] | None = None, named: Sequence[tuple[np.ndarray, Named]] = (),
+    tiles: Sequence[tuple[int, int, str]] = (), memory: Sequence[np.ndarray] = (), tables: Sequence[np.ndarray] = (),
+    unsettled: Sequence[np.ndarray] = (), faults: Sequence[Fault] = (), census: bool = False, workers: int = 0,
+    seconds: float = 600.0, poison: int = 0x7FF7A5A57FF7A5A5, vocabulary: Vocabulary = CUDA, file: str = "kernel.cu",
     report: Callable[[str], None] = print,
-) -> Emulation:
+) -> Emulation:  # fmt: skip
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
     sizes = _launch_sizes(grid, block, cluster)
     threads = math.prod(sizes[1])

@@ -85,19 +85,10 @@ def dense_matmul(
 
 @tilewright.jit
 def scaled_matmul(
-    N: int,
-    K: int,
-    A_dtype: str = "int8",
-    B_dtype: str | None = None,
-    out: str = "bfloat16",
-    scale_A: str = "token",
-    scale_B: str = "channel",
-    bias: bool = False,
-    transpose_A: bool = False,
-    transpose_B: bool = True,
-    tiles: Tiles | Parts | None = None,
-    promote: bool = False,
-) -> PrimFunc:
+    N: int, K: int, A_dtype: str = "int8", B_dtype: str | None = None, out: str = "bfloat16", scale_A: str = "token",
+    scale_B: str = "channel", bias: bool = False, transpose_A: bool = False, transpose_B: bool = True,
+    tiles: Tiles | Parts | None = None, promote: bool = False,
+) -> PrimFunc:  # fmt: skip
     """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to sums, in float32.
 
     Parameters

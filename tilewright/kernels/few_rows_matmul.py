@@ -102,18 +102,10 @@ class FewRowsWays(Ways):
 
 @tilewright.jit
 def few_rows_matmul(
-    N: int,
-    K: int,
-    dtype: str = "bfloat16",
-    out: str | None = None,
-    rows: int = 16,
-    splits: int | None = None,
-    height: int | None = None,
-    stages: int | None = None,
-    transpose_B: bool = True,
-    scaled: bool = False,
+    N: int, K: int, dtype: str = "bfloat16", out: str | None = None, rows: int = 16, splits: int | None = None,
+    height: int | None = None, stages: int | None = None, transpose_B: bool = True, scaled: bool = False,
     promote: bool = False,
-) -> PrimFunc:
+) -> PrimFunc:  # fmt: skip
     """Product of at most `rows` rows with a weight.
 
     Parameters

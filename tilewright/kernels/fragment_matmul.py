@@ -38,18 +38,9 @@ of the second kernel (the text for sm_80 on an H200, 11 products: none 2% slower
 
 @tilewright.jit
 def fragment_matmul(
-    N: int,
-    K: int,
-    form: FragmentRecords,
-    tokens: int = 16,
-    out: str = "float16",
-    offset: int = 8,
-    zeros_mode: str | None = None,
-    epilogue: Epilogue = PLAIN,
-    tiles: int = 1,
-    splits: int = 1,
-    stages: int = 3,
-) -> PrimFunc:
+    N: int, K: int, form: FragmentRecords, tokens: int = 16, out: str = "float16", offset: int = 8,
+    zeros_mode: str | None = None, epilogue: Epilogue = PLAIN, tiles: int = 1, splits: int = 1, stages: int = 3,
+) -> PrimFunc:  # fmt: skip
     """Product of any number of rows with ``(codes - offset) * scales``, with zeros where the form holds them.
 
     Parameters

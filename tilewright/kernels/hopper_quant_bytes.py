@@ -16,7 +16,7 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels import hopper_quant_bytes_sums as products
 from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, own_stretch, take_over, workspaces
 from tilewright.kernels.hopper import consumer_registers
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
@@ -31,14 +31,6 @@ from tilewright.kernels.hopper_quant_bytes_results import (
     store_parts,
 )
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
-from tilewright.kernels.hopper_quant_bytes_sums import (
-    decode_first,
-    multiply,
-    multiply_by_groups,
-    multiply_running,
-    operands_of_groups,
-    operands_of_runs,
-)
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
@@ -51,63 +43,13 @@ LONGEST = 1 << 17
 
 
 @tilewright.jit
-def byte_quant_matmul(
-    N: int,
-    K: int,
-    form: FragmentRecords,
-    activations: str = "int8",
-    out: str = "float16",
-    zeros: str | None = None,
-    offset: int = 0,
-    of_rows: str | None = "token",
-    by_channel: bool = False,
-    scale_type: str = "float32",
-    epilogue: Epilogue = PLAIN,
-    tokens: int = 64,
-    part: int = 64,
-    warpgroups: int = 2,
-    tiles: int = 1,
-    records: int = 4,
-    weight_stages: int = 2,
-    stages: int = 4,
-    cluster: int = 1,
-    sharing: int = 1,
-    turns: bool = False,
-    by_tokens: bool = False,
-    blocks: int = 0,
-    band: int = 4,
-    running: bool = False,
-    overlaps: bool = False,
-) -> PrimFunc:
+def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> PrimFunc:  # fields of `BytePlan`
     """``function((A scales_A) ((numbers - offset - zeros) scales scales_W)^T + bias) + residual`` for any number of
     rows.
 
     Parameters
     ----------
-    form : order of W.  Scales of a float type are those of groups; int8 ones are multiplied into the codes.
-    activations : ``"int8"`` or ``"uint8"`` where the form's operand is int8, else ``"float8_e4m3fn"`` or
-        ``"float8_e5m2"``.
-    out : type of C.  int32 is exact where nothing is scaled.
-    zeros : ``"codes"``: int8 zeros of the form are taken from codes; ``"original"``, ``"rescale"``: float32 ones, in
-        units of codes or of scaled weights, are taken from sums, with the sums of the activations.
-    offset : a whole number that is taken from codes of int8.
-    of_rows : scales of A: ``"token"``, one a row, ``"tensor"``, one for all, or None.
-    by_channel, scale_type : whether W's rows have scales, and of what type.
-    epilogue : what becomes of scaled sums; it has no factor.
-    tokens, part : rows of A that a block multiplies, and those that one product takes.
-    warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W.
-    records : groups of 128 columns in one copy of weights, at most 4.
-    weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
-    cluster : blocks that divide K among them.
-    sharing : blocks that send one another the columns of A, where K is not divided.
-    turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
-    by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way
-        around.
-    blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
-    running : whether int32 sums run on from group to group (`running_sums`).
-    overlaps : whether a product of a group begins before the sums of the one before it are scaled, which takes
-        registers for both.
-    band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
+    form, options : see `BytePlan`.
 
     Returns
     -------
@@ -115,59 +57,59 @@ def byte_quant_matmul(
     ``bias[N]``, ``residual[M, N]`` of C's type and ``C[M, N]``; what is not used has extents of 1. Rows of A start at
     multiples of 16 bytes.
     """
-    plan = BytePlan(
-        N=N, K=K, form=form, activations=activations, out=out, zeros=zeros, offset=offset, of_rows=of_rows,
-        by_channel=by_channel, epilogue=epilogue, tokens=tokens, part=part, warpgroups=warpgroups, tiles=tiles,
-        records=records, weight_stages=weight_stages, stages=stages, cluster=cluster, sharing=sharing,
-        turns=turns, by_tokens=by_tokens, blocks=blocks, band=band, running=running, overlaps=overlaps,
-    )  # fmt: skip
+    plan = BytePlan(N, K, form, **options)
     M = T.dynamic("M")
     down, across, words = form.shape(N, K)
     slab, halves, columns, count = plan.slab, plan.halves, plan.columns, plan.count
-    groups, together = blocks // sharing, plan.together
-    meetings = 2 * tiles * halves if cluster > 1 else 0
-    a_bytes, w_bytes = stages * tokens * COLUMNS, 4 * weight_stages * plan.parts * tiles * records * words
-    Shift = T.Tensor((N,) if epilogue.bias else (1,), epilogue.bias or "float32")
-    Added = T.Tensor((M, N) if epilogue.residual else (1, 1), out)
+    groups, together = plan.blocks // plan.sharing, plan.together
+    meetings = 2 * plan.tiles * halves if plan.cluster > 1 else 0
+    a_bytes, w_bytes = (
+        plan.stages * plan.tokens * COLUMNS,
+        4 * plan.weight_stages * plan.parts * plan.tiles * plan.records * words,
+    )
+    Shift = T.Tensor((N,) if plan.epilogue.bias else (1,), plan.epilogue.bias or "float32")
+    Added = T.Tensor((M, N) if plan.epilogue.residual else (1, 1), plan.out)
 
     @T.prim_func
     def rows_of_bytes(
-        W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), activations),
-        scales_A: T.Tensor((M,) if of_rows == "token" else (1,), "float32"),
-        scales_W: T.Tensor((N,) if by_channel else (1,), scale_type),
-        shift: Shift, added: Added, C: T.Tensor((M, N), out),
+        W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), plan.activations),
+        scales_A: T.Tensor((M,) if plan.of_rows == "token" else (1,), "float32"),
+        scales_W: T.Tensor((N,) if plan.by_channel else (1,), plan.scale_type),
+        shift: Shift, added: Added, C: T.Tensor((M, N), plan.out),
     ):  # fmt: skip
         S = None
         if plan.of_sums:
             S = T.alloc_global((across * plan.sets, M), "float32")
             sum_groups(A, S, columns)
-        of_A, wide = T.ceildiv(M, tokens), plan.wide
+        of_A, wide = T.ceildiv(M, plan.tokens), plan.wide
         grid: tuple[Value, ...] = (together * wide, of_A)
-        if by_tokens:
+        if plan.by_tokens:
             grid = together, of_A, wide
         partial, done = None, None
-        if blocks:
-            grid = (blocks,)
-            partial, done = workspaces(blocks, tiles * halves, slab, part, plan.kept)
-        with T.Kernel(*grid, threads=128 * (warpgroups + 1), cluster_dims=(together, 1, 1)) as place:
-            if blocks:
+        if plan.blocks:
+            grid = (plan.blocks,)
+            partial, done = workspaces(plan.blocks, plan.tiles * halves, slab, plan.part, plan.kept)
+        with T.Kernel(*grid, threads=128 * (plan.warpgroups + 1), cluster_dims=(together, 1, 1)) as place:
+            if plan.blocks:
                 block = place
                 group = block // together
                 first, held, head = own_stretch(of_A * wide, plan.chunks, groups, group)
                 shares: Any = EvenShares(of_A * wide, plan.chunks, groups, group, first, held, head)
             else:
-                block = place[2] * together + place[0] if by_tokens else place[0]
-                shares = OneTile((place[1], block // together), (block % together) * count if cluster > 1 else 0, count)
+                block = place[2] * together + place[0] if plan.by_tokens else place[0]
+                shares = OneTile(
+                    (place[1], block // together), (block % together) * count if plan.cluster > 1 else 0, count
+                )
             rank = block % together
-            a_ring = T.alloc_shared((stages, halves, plan.sets, part, columns), activations)
-            w_ring = T.alloc_shared((weight_stages, plan.parts * tiles, records, words), "uint32")
-            scope = "cluster" if sharing > 1 else "block"
+            a_ring = T.alloc_shared((plan.stages, halves, plan.sets, plan.part, columns), plan.activations)
+            w_ring = T.alloc_shared((plan.weight_stages, plan.parts * plan.tiles, plan.records, words), "uint32")
+            scope = "cluster" if plan.sharing > 1 else "block"
             of_a = T.channel(a_ring, writers="activations", readers="consumers", scope=scope)
             of_w = T.channel(w_ring, writers="weights", readers="consumers")
             staged = None
             if plan.boxed:
                 pass
-            elif blocks:
+            elif plan.blocks:
                 staged = T.alloc_shared((plan.pieces[0][1], slab + PADDING), plan.kept)
             else:
                 staged = T.alias(
@@ -175,7 +117,7 @@ def byte_quant_matmul(
                 )
             rings, ending = Rings(w_ring, a_ring, of_w, of_a), Ending(scales_A, scales_W, shift, added, C)
             with T.roles():
-                with T.role("consumers", warps=4 * warpgroups, registers=consumer_registers(warpgroups)):
+                with T.role("consumers", warps=4 * plan.warpgroups, registers=consumer_registers(plan.warpgroups)):
                     consume(plan, rings, S, shares, rank, (partial, done), staged, ending)
                 with T.role("weights", warps=1, registers=40):
                     if plan.of_sums or form.ladder:  # bytes of the caller's, which the kernel before may have written
@@ -183,15 +125,15 @@ def byte_quant_matmul(
                     bring_weights(plan, W, rings, shares, rank)
                     for _ in list(range(meetings)):
                         T.sync_cluster()
-                with T.role("activations", warps=2 if blocks else 3, registers=40):
+                with T.role("activations", warps=2 if plan.blocks else 3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
                     bring_activations(plan, A, rings, shares)
                     for _ in list(range(meetings)):
                         T.sync_cluster()
-                if blocks:
+                if plan.blocks:
                     with T.role("messenger", warps=1, registers=40):
-                        announce(shares, done, shares.own * sharing + rank, LEFT, 1, 2 * slab)
+                        announce(shares, done, shares.own * plan.sharing + rank, LEFT, 1, 2 * slab)
 
     return rows_of_bytes
 
@@ -207,7 +149,7 @@ def consume(
     if plan.of_sums:
         T.pdl_sync()
     if plan.decodes_ahead and shares.steps > 0:
-        decode_first(plan, rings, codes, 0)
+        products.decode_first(plan, rings, codes, 0)
     for turn in T.serial(shares.turns):
         tile, begin, count, before = shares.stretch(turn)
         if count > 0:
@@ -224,13 +166,15 @@ def consume(
                 for total in some:
                     T.clear(total)
             if plan.running:
-                multiply_running(plan, rings, operands_of_runs(plan, codes), totals[0][0], before, count)
+                products.multiply_running(
+                    plan, rings, products.operands_of_runs(plan, codes), totals[0][0], before, count
+                )
             elif plan.promoted:
-                operands = operands_of_groups(plan, codes)
+                operands = products.operands_of_groups(plan, codes)
                 at = ((begin - before) * plan.records, of_tokens * plan.tokens)
-                multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count, shares.steps)
+                products.multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count, shares.steps)
             else:
-                multiply(plan, rings, codes, totals, before, count)
+                products.multiply(plan, rings, codes, totals, before, count)
             T.pdl_sync()
             stretch, where = (tile, begin, count), (of_tokens, of_rows, block)
             end_stretch(plan, stretch, shares, rank, space, totals, staged, where, factors, ending)

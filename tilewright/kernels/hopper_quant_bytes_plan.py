@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.even_shares import EvenShares, in_panels
 from tilewright.kernels.hopper import in_pieces
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
@@ -37,33 +37,62 @@ def decodes_ahead(form: FragmentRecords, sizes: Mapping[str, int]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BytePlan:
-    """The options of `byte_quant_matmul` that its macros need, under their names there."""
+    """The options of `byte_quant_matmul`.
+
+    Attributes
+    ----------
+    form : order of W.  Scales of a float type are those of groups; int8 ones are multiplied into the codes.
+    activations : ``"int8"`` or ``"uint8"`` where the form's operand is int8, else ``"float8_e4m3fn"`` or
+        ``"float8_e5m2"``.
+    out : type of C.  int32 is exact where nothing is scaled.
+    zeros : ``"codes"``: int8 zeros of the form are taken from codes; ``"original"``, ``"rescale"``: float32 ones, in
+        units of codes or of scaled weights, are taken from sums, with the sums of the activations.
+    offset : a whole number that is taken from codes of int8.
+    of_rows : scales of A: ``"token"``, one a row, ``"tensor"``, one for all, or None.
+    by_channel, scale_type : whether W's rows have scales, and of what type.
+    epilogue : what becomes of scaled sums; it has no factor.
+    tokens, part : rows of A that a block multiplies, and those that one product takes.
+    warpgroups, tiles : a block has ``64 * warpgroups * tiles`` rows of W.
+    records : groups of 128 columns in one copy of weights, at most 4.
+    weight_stages, stages : copies of weights, and of 128 columns of A, on their way.
+    cluster : blocks that divide K among them.
+    sharing : blocks that send one another the columns of A, where K is not divided.
+    turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
+    by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way
+        around.
+    blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
+    running : whether int32 sums run on from group to group (`running_sums`).
+    overlaps : whether a product of a group begins before the sums of the one before it are scaled, which takes
+        registers for both.
+    band : with blocks that stay, tiles of A's rows that are walked before the next rows of W.
+    """
 
     N: int
     K: int
     form: FragmentRecords
-    activations: str
-    out: str
-    zeros: str | None
-    offset: int
-    of_rows: str | None
-    by_channel: bool
-    epilogue: Epilogue
-    tokens: int
-    part: int
-    warpgroups: int
-    tiles: int
-    records: int
-    weight_stages: int
-    stages: int
-    cluster: int
-    sharing: int
-    turns: bool
-    by_tokens: bool
-    blocks: int
-    band: int
-    running: bool
-    overlaps: bool
+    activations: str = "int8"
+    out: str = "float16"
+    zeros: str | None = None
+    offset: int = 0
+    of_rows: str | None = "token"
+    by_channel: bool = False
+    scale_type: str = "float32"
+    epilogue: Epilogue = PLAIN
+    tokens: int = 64
+    part: int = 64
+    warpgroups: int = 2
+    tiles: int = 1
+    records: int = 4
+    weight_stages: int = 2
+    stages: int = 4
+    cluster: int = 1
+    sharing: int = 1
+    turns: bool = False
+    by_tokens: bool = False
+    blocks: int = 0
+    band: int = 4
+    running: bool = False
+    overlaps: bool = False
 
     def __post_init__(self) -> None:
         if self.blocks:

@@ -49,21 +49,10 @@ class InvalidShares(TilewrightError):
 
 @tilewright.jit
 def skinny_quant_matmul(
-    N: int,
-    K: int,
-    form: FragmentRecords,
-    tokens: int = 8,
-    out: str = "float16",
-    offset: int = 8,
-    zeros_mode: str = "original",
-    epilogue: Epilogue = PLAIN,
-    warps: int = 16,
-    records: int = 4,
-    stages: int = 2,
-    ahead: int = 1,
-    cluster: int = 1,
-    blocks: int | None = None,
-) -> T.PrimFunc:
+    N: int, K: int, form: FragmentRecords, tokens: int = 8, out: str = "float16", offset: int = 8,
+    zeros_mode: str = "original", epilogue: Epilogue = PLAIN, warps: int = 16, records: int = 4, stages: int = 2,
+    ahead: int = 1, cluster: int = 1, blocks: int | None = None,
+) -> T.PrimFunc:  # fmt: skip
     """Product of up to `tokens` rows with ``(codes - offset) * scales``, or ``(codes - zeros) * scales``.
 
     Parameters

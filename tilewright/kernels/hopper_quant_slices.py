@@ -63,20 +63,10 @@ INFINITE = 0x7F800000
 
 @tilewright.jit
 def sliced_quant_matmul(
-    N: int,
-    K: int,
-    form: FragmentRecords,
-    tokens: int = 2,
-    out: str = "float16",
-    offset: int = 2,
-    epilogue: Epilogue = PLAIN,
-    warps: int = 16,
-    records: int = 2,
-    stages: int = 3,
-    ahead: int = 1,
-    cluster: int = 2,
+    N: int, K: int, form: FragmentRecords, tokens: int = 2, out: str = "float16", offset: int = 2,
+    epilogue: Epilogue = PLAIN, warps: int = 16, records: int = 2, stages: int = 3, ahead: int = 1, cluster: int = 2,
     blocks: int | None = None,
-) -> T.PrimFunc:
+) -> T.PrimFunc:  # fmt: skip
     """Product of one or two rows with ``(codes - offset) * scales``.
 
     Parameters

@@ -64,28 +64,12 @@ PADDING = 16
 
 @tilewright.jit
 def wgmma_quant_matmul(
-    N: int,
-    K: int,
-    form: FragmentRecords,
-    tokens: int = 32,
-    out: str = "float16",
-    offset: int = 8,
-    zeros_mode: str | None = None,
-    epilogue: Epilogue = PLAIN,
-    warpgroups: int = 2,
-    tiles: int = 2,
-    records: int = 4,
-    weight_stages: int = 2,
-    stages: int = 6,
-    halves: int = 2,
-    sharing: int = 1,
-    band: int = 1,
-    blocks: int | None = None,
-    promoted: bool = False,
-    lifted: bool = False,
-    experts: int = 0,
+    N: int, K: int, form: FragmentRecords, tokens: int = 32, out: str = "float16", offset: int = 8,
+    zeros_mode: str | None = None, epilogue: Epilogue = PLAIN, warpgroups: int = 2, tiles: int = 2, records: int = 4,
+    weight_stages: int = 2, stages: int = 6, halves: int = 2, sharing: int = 1, band: int = 1,
+    blocks: int | None = None, promoted: bool = False, lifted: bool = False, experts: int = 0,
     lower: tuple[int, ...] = (),
-) -> PrimFunc:
+) -> PrimFunc:  # fmt: skip
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the
     offset.
 

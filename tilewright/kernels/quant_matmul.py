@@ -168,23 +168,11 @@ def _multiplies_codes_faster(arch: Arch | None, weights: str) -> bool:
 
 @tilewright.jit
 def quant_matmul(
-    N: int,
-    K: int,
-    weights: str = "uint4",
-    group: int = 128,
-    zero: float | None = None,
-    activations: str = "float32",
-    out: str = "float32",
-    arithmetic: str = "int8",
-    block_N: int | None = None,
-    codebook: tuple[float, ...] | None = None,
-    epilogue: Epilogue = PLAIN,
-    scaled: bool = False,
-    rescale: bool = False,
-    scale_dtype: str = "float32",
-    zero_dtype: str = "float32",
-    exact: bool = False,
-) -> PrimFunc:
+    N: int, K: int, weights: str = "uint4", group: int = 128, zero: float | None = None, activations: str = "float32",
+    out: str = "float32", arithmetic: str = "int8", block_N: int | None = None,
+    codebook: tuple[float, ...] | None = None, epilogue: Epilogue = PLAIN, scaled: bool = False, rescale: bool = False,
+    scale_dtype: str = "float32", zero_dtype: str = "float32", exact: bool = False,
+) -> PrimFunc:  # fmt: skip
     """The product with a quantised weight ``[N, K]``.
 
     Parameters

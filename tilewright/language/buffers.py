@@ -10,22 +10,9 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.sizes import size_text
+from tilewright.language import mistakes
 from tilewright.language.builder import Frame, active, in_kernel
 from tilewright.language.dtypes import NumberType
-from tilewright.language.mistakes import (
-    FloatIndex,
-    IndexOutOfRange,
-    NumberExpected,
-    PassesTheEnd,
-    ScalarExpected,
-    SliceStep,
-    SymbolicIteration,
-    TensorCondition,
-    TensorOperand,
-    TileExpected,
-    UnknownAttribute,
-    WrongRank,
-)
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.proxies import (
     Element,
@@ -63,20 +50,20 @@ class TensorProxy:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise UnknownAttribute(self.description, name, dir(type(self)))
+            raise mistakes.UnknownAttribute(self.description, name, dir(type(self)))
 
     def __bool__(self) -> bool:
-        raise TensorCondition(self.description)
+        raise mistakes.TensorCondition(self.description)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
-        raise TensorOperand(f"np.{ufunc.__name__}", self.description)
+        raise mistakes.TensorOperand(f"np.{ufunc.__name__}", self.description)
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., object], *_: object) -> NoReturn:
-        raise TensorOperand(f"torch.{getattr(function, '__name__', 'function')}", "a tensor of the program")
+        raise mistakes.TensorOperand(f"torch.{getattr(function, '__name__', 'function')}", "a tensor of the program")
 
     def __iter__(self) -> NoReturn:
-        raise SymbolicIteration(self.description)
+        raise mistakes.SymbolicIteration(self.description)
 
     if TYPE_CHECKING:  # the operators, which the lines below refuse one by one
 
@@ -89,7 +76,7 @@ class TensorProxy:
 
 def _refusing(sign: str) -> Callable[..., NoReturn]:
     def operate(self: TensorProxy, *other: object) -> NoReturn:
-        raise TensorOperand(f"`{sign}`", self.description)
+        raise mistakes.TensorOperand(f"`{sign}`", self.description)
 
     return operate
 
@@ -105,7 +92,7 @@ for _names, _sign in (
 def _run(start: ir.Extent, size: ir.Extent, what: str) -> Vector:
     """Neighbouring indices from `start` on."""
     if not isinstance(size, int):
-        raise NumberExpected(what, "one of known size", size_text(size))
+        raise mistakes.NumberExpected(what, "one of known size", size_text(size))
     return Vector(size, lambda lane: Scalar(start + as_expr(lane), lane.frame))
 
 
@@ -116,12 +103,13 @@ def vector_in(value: object, dtype: DType | None = None) -> object:
     what, region = "the slice that is assigned", value.region
     wide = [dimension for dimension, size in enumerate(region.extents) if size != 1] or [len(region.extents) - 1]
     if len(wide) > 1:
-        raise ScalarExpected(what, "a slice along two dimensions")
+        raise mistakes.ScalarExpected(what, "a slice along two dimensions")
     size = region.extents[wide[0]]
     lanes = _run(region.starts[wide[0]], size, what)
-
     if dtype is not None and dtype.lanes != lanes.lanes:
-        raise NumberExpected(f"a value of {dtype}", f"one of {dtype.lanes} elements", f"a slice of {lanes.lanes}")
+        raise mistakes.NumberExpected(
+            f"a value of {dtype}", f"one of {dtype.lanes} elements", f"a slice of {lanes.lanes}"
+        )
 
     def of(lane: Scalar) -> Scalar:
         at = [lanes.of(lane).expr if place == wide[0] else start for place, start in enumerate(region.starts)]
@@ -207,7 +195,9 @@ class BufferProxy(TensorProxy):
     def __len__(self) -> int:
         size = self._buffer.shape[0]
         if not isinstance(size, int):
-            raise NumberExpected("len()", "a tensor whose first extent is known", f"{self.description}, whose is not")
+            raise mistakes.NumberExpected(
+                "len()", "a tensor whose first extent is known", f"{self.description}, whose is not"
+            )
         return size
 
     def __repr__(self) -> str:
@@ -242,7 +232,7 @@ class BufferProxy(TensorProxy):
         parts = self._parts(key)
         if any(isinstance(part, slice) for part in parts):
             if not isinstance(value, (RegionProxy, Vector)):
-                raise ScalarExpected("an assignment", f"a slice of {self.description}")
+                raise mistakes.ScalarExpected("an assignment", f"a slice of {self.description}")
             value, parts = vector_in(value), self._ramps(parts)
         lanes = common_lanes(*parts, value)
         if lanes is not None:
@@ -251,7 +241,7 @@ class BufferProxy(TensorProxy):
         buffer = self.buffer
         indices = tuple(self._index(part, dimension) for dimension, part in enumerate(parts))
         if not is_number(value):
-            raise ScalarExpected(f"an element of {self.description}", describe(value))
+            raise mistakes.ScalarExpected(f"an element of {self.description}", describe(value))
         builder.append(ir.Store(buffer, indices, as_expr(value, buffer.dtype), span=statement_here()))
 
     def _ramps(self, parts: tuple[object, ...]) -> tuple[object, ...]:
@@ -269,7 +259,7 @@ class BufferProxy(TensorProxy):
             made.append(_run(start, size, f"a slice of {self.description} that is assigned to"))
             wide += 1
         if wide > 1:
-            raise ScalarExpected("an assignment", f"a slice of {self.description} along two dimensions")
+            raise mistakes.ScalarExpected("an assignment", f"a slice of {self.description} along two dimensions")
         return tuple(made)
 
     def _set_lanes(self, parts: tuple[object, ...], value: object, lanes: int) -> None:
@@ -290,7 +280,7 @@ class BufferProxy(TensorProxy):
             missing = self._buffer.rank - len(parts) + 1
             parts = (*parts[:at], *[slice(None)] * missing, *parts[at + 1 :])
         if len(parts) != self._buffer.rank:
-            raise WrongRank(self.description, self._buffer.rank, len(parts))
+            raise mistakes.WrongRank(self.description, self._buffer.rank, len(parts))
         return parts
 
     def _index(self, value: object, dimension: int) -> ir.Expr:
@@ -306,26 +296,23 @@ class BufferProxy(TensorProxy):
         if isinstance(value, int) and not isinstance(value, bool):
             return self._known_index(value, dimension)
         if isinstance(value, float) or (isinstance(value, Scalar) and value.expr.dtype.is_float):
-            raise FloatIndex(self.description, describe(value))
-        dims = (
-            f" (a grid of {len(value)} dimensions gives {len(value)}: `as (bx, by)`)"
-            if isinstance(value, tuple)
-            else ""
-        )
-        raise NumberExpected(f"an index of {self.description}", f"an integer{dims}", describe(value))
+            raise mistakes.FloatIndex(self.description, describe(value))
+        count = len(value) if isinstance(value, tuple) else 0
+        dims = f" (a grid of {count} dimensions gives {count}: `as (bx, by)`)" if count else ""
+        raise mistakes.NumberExpected(f"an index of {self.description}", f"an integer{dims}", describe(value))
 
     def _known_index(self, value: int, dimension: int) -> ir.Expr:
         size = self._buffer.shape[dimension]
         if isinstance(size, int):
             if not -size <= value < size:
-                raise IndexOutOfRange(value, dimension, self.description, size)
+                raise mistakes.IndexOutOfRange(value, dimension, self.description, size)
             return ir.const(value % size)
         return ir.const(value) if value >= 0 else size + value
 
     def _slice(self, part: slice, dimension: int) -> tuple[ir.Expr, ir.Extent]:
         """Start and extent of a slice."""
         if isinstance(step := known_value(part.step), Scalar) or step not in (None, 1):
-            raise SliceStep()
+            raise mistakes.SliceStep()
         size = self._buffer.shape[dimension]
         start = self._bound(part.start, 0, dimension)
         stop = self._bound(part.stop, size, dimension)
@@ -336,7 +323,7 @@ class BufferProxy(TensorProxy):
             if extent <= 0 or (beyond and self._buffer.scope != "global"):
                 given = ((known_value(part.start), start), (known_value(part.stop), stop))
                 said = ("" if one is None else str(one) if isinstance(one, int) else size_text(at) for one, at in given)
-                raise IndexOutOfRange(":".join(said), dimension, self.description, size)
+                raise mistakes.IndexOutOfRange(":".join(said), dimension, self.description, size)
         return ir.expr(start), extent
 
     def _bound(self, value: object, default: ir.Extent, dimension: int) -> ir.Extent:
@@ -344,10 +331,7 @@ class BufferProxy(TensorProxy):
         if value is None:
             return default
         if isinstance(value, int) and not isinstance(value, bool):
-            size = self._buffer.shape[dimension]
-            if value >= 0:
-                return value
-            return size + value
+            return value if value >= 0 else self._buffer.shape[dimension] + value
         return self._index(value, dimension)
 
 
@@ -382,7 +366,7 @@ class RegionProxy(TensorProxy):
         return NumberType(self._region.dtype)
 
     def __getitem__(self, key: object) -> NoReturn:
-        raise TensorOperand("indexing", self.description)
+        raise mistakes.TensorOperand("indexing", self.description)
 
 
 def _deepest(frame: Frame | None, parts: tuple[object, ...]) -> Frame | None:
@@ -409,7 +393,7 @@ def region_of(value: object, what: str, expected: str = "a tensor, a tile, a sli
     if isinstance(value, (Element, Variable)):
         check_scope(value.frame)
         return ir.Region(value.buffer, value.indices, tuple(1 for _ in value.indices))
-    raise TileExpected(what, describe(value), expected)
+    raise mistakes.TileExpected(what, describe(value), expected)
 
 
 def row(region: ir.Region, count: int) -> ir.Region:
@@ -423,8 +407,8 @@ def borrow_extents(head: Element, other: ir.Region) -> ir.Region:
     rank = head.buffer.rank
     extents = other.extents if len(other.extents) <= rank else other.tile_shape
     if len(extents) > rank:
-        raise WrongRank(f"the tensor {head.buffer.name!r}", rank, len(extents))
+        raise mistakes.WrongRank(f"the tensor {head.buffer.name!r}", rank, len(extents))
     for dimension, (left, extent) in enumerate(zip(head.from_end, (*[1] * (rank - len(extents)), *extents))):
         if left and isinstance(extent, int) and extent > left:
-            raise PassesTheEnd(-left, extent, dimension, head.buffer.name)
+            raise mistakes.PassesTheEnd(-left, extent, dimension, head.buffer.name)
     return ir.Region(head.buffer, head.indices, (*[1] * (rank - len(extents)), *extents))

@@ -39,18 +39,8 @@ from tilewright.ir.control import flattened
 from tilewright.ir.effects import root
 from tilewright.ir.substitution import fresh, substitute
 from tilewright.ir.visitor import Rewriter, children, find, holds, walk, with_statements
+from tilewright.language import shared_work
 from tilewright.language.mistakes import MisplacedRole
-from tilewright.language.shared_work import (
-    agree,
-    in_order,
-    is_dealt,
-    is_shared_work,
-    is_together,
-    kept_registers,
-    shared_used,
-    shared_written,
-    waits,
-)
 from tilewright.language.sinking import Sink, allocated, mentioned
 
 
@@ -105,7 +95,7 @@ def parts_work(body: ir.Seq, thread_vars: tuple[ir.Var, ir.Var, ir.Var], threads
         if isinstance(node, ir.Let) and _is_plain(node.value):
             names[node.var] = substitute(node.value, names)
         elif isinstance(node, ir.If) and dividing._deciding(node.condition, names) is not None:
-            works = (one for one in find(node, ir.TileOperator, ir.Parallel) if is_dealt(one))
+            works = (one for one in find(node, ir.TileOperator, ir.Parallel) if shared_work.is_dealt(one))
             if any(not set(find(one, ir.Var)) & {*thread_vars, *names} for one in works):
                 return True
     return False
@@ -168,7 +158,7 @@ class _Divide:
             by_warp = self._by_warp(node.condition, names)
             if by_warp is None or len(set(by_warp[warps.start : warps.stop].reshape(-1).tolist())) == 1:
                 continue
-            work = next((one for one in find(node, ir.Statement) if is_shared_work(one)), None)
+            work = next((one for one in find(node, ir.Statement) if shared_work.is_shared_work(one)), None)
             if work is not None:
                 raise MisplacedRole(
                     f"only some of the threads of {_name(warps.start, warps.stop - 1)} come here, where all of "
@@ -181,7 +171,7 @@ class _Divide:
 
         A loop, or a condition of the block's, around such chains alone is divided as these are.
         """
-        if not isinstance(statement, (ir.If, ir.For)) or not is_together(statement):
+        if not isinstance(statement, (ir.If, ir.For)) or not shared_work.is_together(statement):
             return None
         if isinstance(statement, ir.For) or self._deciding(statement.condition, names) is None:
             if statement not in self.around:
@@ -214,7 +204,7 @@ class _Divide:
         bodies = (statement.body,) if isinstance(statement, ir.For) else (statement.then, statement.otherwise)
         shares = [self._shares(body, names) if body is not None else {} for body in bodies]
         found = [share for share in shares if share is not None]
-        if len(found) < len(shares) or not all(agree(one, other) for one in found for other in found):
+        if len(found) < len(shares) or not all(shared_work.agree(one, other) for one in found for other in found):
             return None
         groups = sorted({warps for share in found for warps in share}, key=min)
         if not groups:
@@ -248,14 +238,17 @@ class _Divide:
                     share.append(one)
                 continue
             parts = self._parts(one, names)
-            if parts is None or not agree(shares, parts):
+            if parts is None or not shared_work.agree(shares, parts):
                 return None
             for warps, part in parts.items():
                 shares.setdefault(warps, list(known)).extend(part.statements)
         made = {warps: ir.Seq(tuple(share), span=body.span) for warps, share in shares.items()}
-        alone = [part for part in made.values() if not waits(part)]
+        alone = [part for part in made.values() if not shared_work.waits(part)]
         if any(
-            shared_written(one) & shared_used(other) for one in alone for other in made.values() if other is not one
+            shared_work.shared_written(one) & shared_work.shared_used(other)
+            for one in alone
+            for other in made.values()
+            if other is not one
         ):
             return None
         return made
@@ -284,7 +277,7 @@ class _Divide:
             bodies = {warps: [part] for warps, part in parts.items()}
             while waiting:
                 further = self._parts(waiting[0], names)
-                if further is None or not agree(bodies, further) or in_order(bodies, further):
+                if further is None or not shared_work.agree(bodies, further) or shared_work.in_order(bodies, further):
                     break
                 for warps, part in further.items():
                     bodies.setdefault(warps, []).append(part)
@@ -328,10 +321,10 @@ class _Divide:
     def _registers(self, body: ir.Seq) -> tuple[ir.Seq, int | None]:
         """A role's body without its first word on registers, and their number."""
         head = next((one for one in body.statements if not isinstance(one, (ir.Allocate, ir.Let))), None)
-        count = kept_registers(head)
+        count = shared_work.kept_registers(head)
         if count is not None:
             body = replace(body, statements=tuple(one for one in body.statements if one is not head))
-        stray = next((one for one in find(body, ir.Statement) if kept_registers(one) is not None), None)
+        stray = next((one for one in find(body, ir.Statement) if shared_work.kept_registers(one) is not None), None)
         if stray is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands in the middle of what its warpgroups do", "write it first, once"
@@ -358,7 +351,7 @@ class _Inner(Rewriter):
         return roles
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> ir.Evaluate:
-        if kept_registers(statement) is not None:
+        if shared_work.kept_registers(statement) is not None:
             raise MisplacedRole(
                 "T.set_max_nreg stands outside of any warpgroup's work", "write it first in `with T.ws(...)`"
             ).at(statement.span)

@@ -16,18 +16,9 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, FLOAT32, DType
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.language import mistakes
 from tilewright.language.builder import Frame, active, current, in_kernel, named
 from tilewright.language.dtypes import NumberType
-from tilewright.language.mistakes import (
-    MatrixOfNumbers,
-    NotIndexable,
-    NumberExpected,
-    SymbolicCondition,
-    SymbolicConstant,
-    SymbolicIteration,
-    SymbolicKey,
-    UnknownAttribute,
-)
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.promotion import literal_dtype
 from tilewright.language.source import statement_here
@@ -93,10 +84,10 @@ class Scalar:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_"):
                 raise AttributeError(name)
-            raise UnknownAttribute("a value of the program", name, dir(type(self)))
+            raise mistakes.UnknownAttribute("a value of the program", name, dir(type(self)))
 
     def __matmul__(self, other: object) -> NoReturn:
-        raise MatrixOfNumbers
+        raise mistakes.MatrixOfNumbers
 
     __rmatmul__ = __matmul__
 
@@ -106,7 +97,7 @@ class Scalar:
         given = [one.item() if isinstance(one, (np.generic, np.ndarray)) and one.shape == () else one for one in inputs]
         if method == "__call__" and operation is not None and all(map(is_number, given)) and not options:
             return operation(*given)
-        raise SymbolicConstant(f"np.{ufunc.__name__}", hint=OTHERS.format(ufunc.__name__))
+        raise mistakes.SymbolicConstant(f"np.{ufunc.__name__}", hint=OTHERS.format(ufunc.__name__))
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., object], *_: object) -> object:
@@ -115,7 +106,7 @@ class Scalar:
         if hasattr(function, "__objclass__"):  # a method of its tensors, as operators are
             return NotImplemented
         name = getattr(function, "__name__", "function")
-        raise SymbolicConstant(f"torch.{name}", hint=OTHERS.format(name))
+        raise mistakes.SymbolicConstant(f"torch.{name}", hint=OTHERS.format(name))
 
     # What Python may ask of a number, and cannot be told ------------------------------------------
 
@@ -126,13 +117,13 @@ class Scalar:
     def __bool__(self) -> bool:
         value = self.known()
         if value is None:
-            raise SymbolicCondition()
+            raise mistakes.SymbolicCondition()
         return bool(value)
 
     def __index__(self) -> int:
         value = self.known()
         if value is None or not isinstance(value, int):
-            raise SymbolicConstant(
+            raise mistakes.SymbolicConstant(
                 "Python's indexing or `range`",
                 hint="loop over a Python list, as in `for i in list(range(4))`, to have i known",
             )
@@ -141,13 +132,15 @@ class Scalar:
     def __int__(self) -> int:
         value = self.known()
         if value is None:
-            raise SymbolicConstant("Python's int()", hint="write T.cast(x, 'int32') for a conversion in the kernel")
+            raise mistakes.SymbolicConstant(
+                "Python's int()", hint="write T.cast(x, 'int32') for a conversion in the kernel"
+            )
         return int(value)
 
     def __float__(self) -> float:
         value = self.known()
         if value is None:
-            raise SymbolicConstant(
+            raise mistakes.SymbolicConstant(
                 "Python's float()",
                 hint="write T.cast(x, 'float32') for a conversion in the kernel, T.exp and its kin for functions of "
                 "`math`",
@@ -155,13 +148,13 @@ class Scalar:
         return float(value)
 
     def __iter__(self) -> NoReturn:
-        raise SymbolicIteration("a scalar")
+        raise mistakes.SymbolicIteration("a scalar")
 
     def __hash__(self) -> int:
-        raise SymbolicKey()
+        raise mistakes.SymbolicKey()
 
     def __getitem__(self, key: object) -> Scalar:
-        raise NotIndexable(describe(self))
+        raise mistakes.NotIndexable(describe(self))
 
 
 class Variable(Scalar):
@@ -190,7 +183,7 @@ class Variable(Scalar):
 
     def __setitem__(self, key: object, value: object) -> None:
         if key != 0:
-            raise NotIndexable(describe(self))
+            raise mistakes.NotIndexable(describe(self))
         check_scope(self.frame)
         stored = as_expr(value, self.buffer.dtype, f"the value of {self.name!r}")
         current("a store").append(ir.Store(self.buffer, self.indices, stored, span=statement_here()))
@@ -247,7 +240,7 @@ def as_expr(value: object, dtype: DType | None = None, what: str = "this operand
         return found if dtype is None else convert(found, dtype)
     value = plain(value)
     if not isinstance(value, (bool, int, float)):
-        raise NumberExpected(what, "a number", describe(value))
+        raise mistakes.NumberExpected(what, "a number", describe(value))
     return literal(value, dtype or default_dtype(value))
 
 
@@ -324,7 +317,7 @@ def extent(value: object, what: str) -> ir.Extent:
         return value
     if isinstance(value, Scalar) and value.expr.dtype.is_integer:
         return as_expr(value)
-    raise NumberExpected(what, "an integer", describe(value))
+    raise mistakes.NumberExpected(what, "an integer", describe(value))
 
 
 def constant(value: object, what: str, hint: str | None = None) -> int:
@@ -341,9 +334,9 @@ def constant(value: object, what: str, hint: str | None = None) -> int:
     """
     value = known_value(value)
     if isinstance(value, Scalar):
-        raise SymbolicConstant(what, hint=hint)
+        raise mistakes.SymbolicConstant(what, hint=hint)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise NumberExpected(what, "an integer", describe(value))
+        raise mistakes.NumberExpected(what, "an integer", describe(value))
     return value
 
 
@@ -351,7 +344,7 @@ def constant_that(holds: Callable[[int], bool], value: object, what: str, expect
     """The same, where something holds of it, which `expected` says."""
     number = constant(value, what)
     if not holds(number):
-        raise NumberExpected(what, expected, str(number))
+        raise mistakes.NumberExpected(what, expected, str(number))
     return number
 
 
@@ -368,7 +361,7 @@ def positive(value: object, what: str) -> int:
 def one_of(value: object, known: Collection[str], what: str) -> str:
     """A word that must be one of a few."""
     if not isinstance(value, str) or value not in known:
-        raise NumberExpected(what, "one of " + ", ".join(known), repr(value))
+        raise mistakes.NumberExpected(what, "one of " + ", ".join(known), repr(value))
     return value
 
 

@@ -15,16 +15,7 @@ from typing import Any
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
-from tilewright.language.branches import (
-    BUILTINS,
-    BlockContext,
-    Branch,
-    Escaped,
-    Loop,
-    WhileLoop,
-    check_exit,
-    is_symbolic,
-)
+from tilewright.language import branches
 from tilewright.language.buffers import BufferProxy, TensorProxy, vector_in
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.dtypes import NumberType
@@ -145,10 +136,10 @@ class Scope:
         """What a name means after a loop or branch of the program that assigned it."""
         value, owner = self.bindings.get(name, (None, None))
         if name not in self.bindings:
-            return Escaped(name, None)
+            return branches.Escaped(name, None)
         if owner is None or owner.is_open:
             return value
-        return Escaped(name, owner)
+        return branches.Escaped(name, owner)
 
     def annotate(self, name: str, annotation: object, value: object) -> object:
         """``name: annotation``, a declaration of a parameter of the direct style."""
@@ -169,38 +160,38 @@ class Scope:
 
     # Control flow -------------------------------------------------------------------------------
 
-    def branch(self, test: object) -> Branch:
-        return Branch(test)
+    def branch(self, test: object) -> branches.Branch:
+        return branches.Branch(test)
 
     def matched(self, subject: object) -> object:
         """What ``match`` compares with patterns: Python does, so it knows the value."""
-        if is_symbolic(subject):
+        if branches.is_symbolic(subject):
             raise UnsupportedStatement("`match` of a value of the program", "write `if`, `elif`, `else`")
         return subject
 
-    def loop(self, iterable: Iterable[object], *names: str) -> Loop:
+    def loop(self, iterable: Iterable[object], *names: str) -> branches.Loop:
         self.builder.pending_names = ()
-        return Loop(iterable, names)
+        return branches.Loop(iterable, names)
 
-    def while_loop(self, forever: bool) -> WhileLoop:
-        return WhileLoop(forever)
+    def while_loop(self, forever: bool) -> branches.WhileLoop:
+        return branches.WhileLoop(forever)
 
     def enter(self, context: object, *names: str) -> Any:
         """What ``with`` enters: a part of the program, or something that Python's contextlib made of an author's own
         function."""
-        if isinstance(context, BlockContext):
+        if isinstance(context, branches.BlockContext):
             context.names = names
         elif type(context).__module__ != "contextlib":
             raise UnsupportedContext(describe(context))
         return context
 
-    def leaves(self, loop: Loop | WhileLoop, word: str) -> bool:
+    def leaves(self, loop: branches.Loop | branches.WhileLoop, word: str) -> bool:
         """``break`` and ``continue``: True where Python's own loop is meant, else the statement is recorded."""
         if not loop.symbolic:
             if self.builder.frame.control is not loop.control:
                 raise SymbolicExit(word, self.builder.frame.describe())
             return True
-        check_exit(self.builder, word)
+        branches.check_exit(self.builder, word)
         self.builder.append((ir.Break if word == "break" else ir.Continue)(span=statement_here()))
         return False
 
@@ -230,7 +221,7 @@ class Scope:
 
     def check(self, test: object, message: Callable[[], object]) -> None:
         """``assert``: the program's on a symbolic condition, else Python's."""
-        if is_symbolic(test):
+        if branches.is_symbolic(test):
             text = message()
             self.builder.append(ir.Assert(condition(test), "" if text is None else str(text), span=statement_here()))
         elif not test:
@@ -240,7 +231,7 @@ class Scope:
 
     def choose(self, test: object, then: Callable[[], object], otherwise: Callable[[], object]) -> object:
         """``then if test else otherwise``."""
-        if not is_symbolic(test):
+        if not branches.is_symbolic(test):
             return then() if test else otherwise()
         return select(test, self._pure(then), self._pure(otherwise))
 
@@ -254,13 +245,13 @@ class Scope:
 
     def _logical(self, op: str, neutral: bool, value: object, others: tuple[Callable[[], object], ...]) -> object:
         for other in others:
-            if not is_symbolic(value):
+            if not branches.is_symbolic(value):
                 if bool(value) is not neutral:
                     return value
                 value = other()
                 continue
             right = self._pure(other)
-            if not is_symbolic(right):
+            if not branches.is_symbolic(right):
                 if bool(right) is neutral:
                     value = Scalar(condition(value), frame_of(value))
                     continue
@@ -271,7 +262,7 @@ class Scope:
 
     def negate(self, value: object) -> object:
         """``not value``."""
-        if not is_symbolic(value):
+        if not branches.is_symbolic(value):
             return not value
         return Scalar(ir.Unary(BOOL, "not", condition(value)), value.frame)
 
@@ -280,7 +271,7 @@ class Scope:
         result: object = True
         left = first
         for op, operand in links:
-            if not is_symbolic(result) and not result:
+            if not branches.is_symbolic(result) and not result:
                 return result
             right = operand()
             link = COMPARE[op](left, right)
@@ -298,7 +289,7 @@ class Scope:
 
     def builtin(self, function: object) -> object:
         """The function to call for one of Python's built-in names."""
-        return BUILTINS.get(id(function), function)
+        return branches.BUILTINS.get(id(function), function)
 
     key = type("Key", (), {"__getitem__": staticmethod(lambda key: key)})()
     """``key[a:b, c]`` is the index that Python would pass."""

@@ -180,13 +180,7 @@ def fill(buffer: object, value: object, annotations: object = None) -> None:
     --------
     >>> T.fill(tile, 1.5)
     """
-    in_kernel("T.fill")
-    if isinstance(buffer, Variable):
-        buffer[0] = value
-        return
-    destination = region_of(buffer, "what T.fill sets")
-    operator = ops.Fill(destination, as_expr(value, destination.dtype, "the value of T.fill"), span=statement_here())
-    record_tiles(operator, "T.fill", destination=destination)
+    _set(buffer, value, "T.fill")
 
 
 @word
@@ -202,13 +196,17 @@ def clear(buffer: object, annotations: object = None) -> None:
     --------
     >>> T.clear(tile)
     """
-    in_kernel("T.clear")
+    _set(buffer, 0, "T.clear")
+
+
+def _set(buffer: object, value: object, what: str) -> None:
+    in_kernel(what)
     if isinstance(buffer, Variable):
-        buffer[0] = 0
+        buffer[0] = value
         return
-    destination = region_of(buffer, "what T.clear sets")
-    operator = ops.Fill(destination, as_expr(0, destination.dtype), span=statement_here())
-    record_tiles(operator, "T.clear", destination=destination)
+    destination = region_of(buffer, f"what {what} sets")
+    operator = ops.Fill(destination, as_expr(value, destination.dtype, f"the value of {what}"), span=statement_here())
+    record_tiles(operator, what, destination=destination)
 
 
 @word

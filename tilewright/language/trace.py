@@ -19,6 +19,7 @@ from tilewright.ir.signature import POINTERS, size_variables
 from tilewright.ir.sizes import told_by
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import find, walk
+from tilewright.language import mistakes_of_scopes
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
@@ -28,17 +29,6 @@ from tilewright.language.interface import word
 from tilewright.language.kernel import KernelContext
 from tilewright.language.launches import close_launch
 from tilewright.language.mistakes import UndefinedName, WrongArguments
-from tilewright.language.mistakes_of_scopes import (
-    MissingAnnotation,
-    MissingKernel,
-    MissingReturn,
-    NestedKernel,
-    OutsideKernel,
-    UnboundDynamicSize,
-    UndeclaredTensor,
-    UnknownOutput,
-    WrongReturn,
-)
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.source import expression_of, parameters_span
 from tilewright.language.tensors import PointerAnnotation, PointerProxy, TensorAnnotation, TensorType
@@ -99,10 +89,10 @@ class PrimFunc:
         outputs: list[ir.Buffer] = []
         for index in [indices] if isinstance(indices, (int, str)) else indices:
             if not isinstance(index, int):
-                raise UnknownOutput(repr(index), self.name, len(self.params), span=self.span)
+                raise mistakes_of_scopes.UnknownOutput(repr(index), self.name, len(self.params), span=self.span)
             found = self.params[index] if -len(self.params) <= index < len(self.params) else None
             if not isinstance(found, ir.Buffer):
-                raise UnknownOutput(index, self.name, len(self.params), span=self.span)
+                raise mistakes_of_scopes.UnknownOutput(index, self.name, len(self.params), span=self.span)
             outputs.append(found)
         return PrimFunc(replace(self.function, outputs=tuple(outputs)), self.span)
 
@@ -166,10 +156,10 @@ def trace_annotated(function: Any, namespace: Mapping[str, object]) -> PrimFunc:
     """
     try:
         return _traced(function, namespace)
-    except OutsideKernel as error:
+    except mistakes_of_scopes.OutsideKernel as error:
         try:
             made = _traced(function, namespace, alone=True)
-        except NestedKernel:
+        except mistakes_of_scopes.NestedKernel:
             raise error.with_traceback(None) from None
         warnings.warn(
             f"one thread does the work of {function.__name__}, which has no "
@@ -206,7 +196,7 @@ def _annotated_inside(function: object) -> frozenset[str]:
 def _declared(builder: Builder, name: str, annotation: object, value: object) -> object:
     """``name: annotation`` in the body: a parameter that had none in the signature."""
     if name not in builder.params:
-        raise MissingAnnotation(name, builder.name, describe(annotation))
+        raise mistakes_of_scopes.MissingAnnotation(name, builder.name, describe(annotation))
     return add_parameter(builder, name, annotation)
 
 
@@ -217,7 +207,7 @@ class Undeclared:
         self.__dict__["_name"] = name
 
     def _fail(self, *_: object) -> NoReturn:
-        raise UndeclaredTensor(self.__dict__["_name"])
+        raise mistakes_of_scopes.UndeclaredTensor(self.__dict__["_name"])
 
     __getattr__ = __getitem__ = __setitem__ = __iter__ = __bool__ = _fail
 
@@ -228,7 +218,7 @@ def returned_outputs(builder: Builder, result: object, place: Span | None) -> tu
     outputs = []
     for value in returned:
         if not isinstance(value, BufferProxy) or value.buffer not in builder.outputs:
-            raise WrongReturn(
+            raise mistakes_of_scopes.WrongReturn(
                 f"{builder.name} returns {describe(value)}, but only tensors made by T.empty can be returned",
                 "make the result with T.empty(shape, dtype) and return that",
                 span=place,
@@ -246,7 +236,9 @@ def parameter_names(function: Any) -> tuple[str, ...]:
     """
     code = function.__code__
     if code.co_flags & 0x0C:
-        raise MissingAnnotation("*args or **kwargs", function.__name__, span=parameters_span(function))
+        raise mistakes_of_scopes.MissingAnnotation(
+            "*args or **kwargs", function.__name__, span=parameters_span(function)
+        )
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
@@ -293,7 +285,7 @@ def add_parameter(builder: Builder, name: str, annotation: object) -> Any:
         what = "T.Tensor itself" if isinstance(annotation, TensorAnnotation) else None
         if what is None and annotation is not None:
             what = getattr(annotation, "__name__", None) or describe(annotation)
-        raise MissingAnnotation(name, builder.name, what, span=builder.span)
+        raise mistakes_of_scopes.MissingAnnotation(name, builder.name, what, span=builder.span)
     buffer = annotation.buffer(name)
     builder.params[name] = buffer
     if annotation.pointers:
@@ -315,7 +307,7 @@ def run(
     what the function returned, and its ``def`` for messages about it.
     """
     if not isinstance(function, FunctionType):
-        raise MissingAnnotation("what is decorated", describe(function))
+        raise mistakes_of_scopes.MissingAnnotation("what is decorated", describe(function))
     try:
         with activate(builder), KernelContext((1,), (1, 1, 1), {}) if alone else nullcontext():
             result = rewritten(function, "function")(**values)
@@ -344,14 +336,14 @@ def _names_where(error: NameError, function: Any) -> list[str] | None:
 def finish(builder: Builder, outputs: tuple[ir.Buffer, ...]) -> PrimFunc:
     """The traced function, checked."""
     if not builder.kernels:
-        raise MissingKernel(builder.name, span=builder.span)
+        raise mistakes_of_scopes.MissingKernel(builder.name, span=builder.span)
     for buffer, span in builder.outputs.items():
         if buffer not in outputs:
-            raise MissingReturn(buffer.name, span=span)
+            raise mistakes_of_scopes.MissingReturn(buffer.name, span=span)
     params: list[ir.Buffer | ir.Var] = []
     for name, param in builder.params.items():
         if param is None:
-            raise MissingAnnotation(name, builder.name, span=builder.span)
+            raise mistakes_of_scopes.MissingAnnotation(name, builder.name, span=builder.span)
         params.append(param)
     body = without_results(ir.Seq(tuple(builder.root.statements), span=builder.span))
     function = ir.Function(
@@ -385,7 +377,7 @@ def check_sizes(function: ir.Function) -> None:
     mentioned.update(dict.fromkeys(v for v in find(function.body, ir.Var) if v not in bound))
     for var in mentioned:
         if var not in bare:
-            raise UnboundDynamicSize(function.name, var.name, span=function.span)
+            raise mistakes_of_scopes.UnboundDynamicSize(function.name, var.name, span=function.span)
 
 
 _BOUND: dict[type, Callable[[Any], Sequence[ir.Var]]] = {

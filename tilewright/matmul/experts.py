@@ -11,15 +11,7 @@ from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKin
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.kernels.recipe import Request
-from tilewright.matmul.arrays import (
-    check_device,
-    check_strided,
-    device_of,
-    element_type,
-    empty_like,
-    is_row_major,
-    with_numbers,
-)
+from tilewright.matmul import arrays
 from tilewright.matmul.grouped_calls import GroupedCall, check_token_scales, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
@@ -82,10 +74,12 @@ def grouped_matmul(
     _check_operands(x, weights, activation_scales, quantize)
     on_device = is_torch(sizes)
     if is_torch(sizes):
-        check_strided("the sizes", sizes)
-        sizes = with_numbers(sizes)
-    if on_device and device_of(sizes) != device_of(x):
-        raise WrongArgumentDevice(f"the sizes are on {device_of(sizes)}, the activations on {device_of(x)}")
+        arrays.check_strided("the sizes", sizes)
+        sizes = arrays.with_numbers(sizes)
+    if on_device and arrays.device_of(sizes) != arrays.device_of(x):
+        raise WrongArgumentDevice(
+            f"the sizes are on {arrays.device_of(sizes)}, the activations on {arrays.device_of(x)}"
+        )
     _check_sizes(x, weights, sizes, on_device)
     _check_epilogue(weights, bias, function)
     if x.shape[0] and isinstance(weights, PackedExperts) and not followed and weights.are_for_threads:
@@ -96,9 +90,9 @@ def grouped_matmul(
     if function not in PAIRED or all(_makes_pairs(weight, x, quantize) for weight in weights):
         return _one_by_one(x, weights, given, activation_scales, out_dtype, quantize, bias, function)
     sums = _one_by_one(x, weights, given, activation_scales, "float32", quantize)
-    out = empty_like(x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype))
+    out = arrays.empty_like(x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype))
     if x.shape[0]:
-        arch = resolve_device(device_of(x))[1]
+        arch = resolve_device(arrays.device_of(x))[1]
         kernel, arguments = epilogue_behind(sums, sizes, len(weights), bias, function, out, arch)
         kernel(*arguments)
     return out
@@ -148,9 +142,9 @@ def _check_operands(
 ) -> None:  # fmt: skip
     """The operands are tensors and weights, the scales one a token. Raises WrongArgumentKind, WrongArgumentShape,
     Unsupported."""
-    device_of(x, "x")
+    arrays.device_of(x, "x")
     if is_torch(x):
-        check_strided("the activations", x)
+        arrays.check_strided("the activations", x)
     if not isinstance(weights, Sequence):
         raise WrongArgumentKind(
             f"{an(type(weights).__name__)} was given for the weights", hint="a list of PackedWeight"
@@ -171,17 +165,17 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Array | None, functio
         raise Unsupported(f"the activation function {function!r}", (*FUNCTIONS, *PAIRED))
     result_columns(N, function)
     if bias is not None:
-        device_of(bias, "bias")
+        arrays.device_of(bias, "bias")
         if tuple(bias.shape) != (len(weights), N):
             raise WrongArgumentShape(f"bias has shape {list(bias.shape)}, expected {[len(weights), N]}")
-        check_device("bias", bias, "the weights are", weights[0].device)
+        arrays.check_device("bias", bias, "the weights are", weights[0].device)
 
 
 def _check_sizes(x: Array, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
     if on_device:
-        if tuple(sizes.shape) != (len(weights),) or not element_type(sizes).is_integer:
+        if tuple(sizes.shape) != (len(weights),) or not arrays.element_type(sizes).is_integer:
             raise WrongArgumentShape(
-                f"the sizes are {list(sizes.shape)} of {element_type(sizes)}, expected [{len(weights)}] integers"
+                f"the sizes are {list(sizes.shape)} of {arrays.element_type(sizes)}, expected [{len(weights)}] integers"
             )
     else:
         if not isinstance(sizes, (list, tuple)) and (sizes is None or np.ndim(sizes) != 1):
@@ -208,7 +202,7 @@ def _check_not_negative(sizes: Sequence[int]) -> None:
 
 def _makes_pairs(weight: PackedWeight, x: Array, quantize: str | None) -> bool:
     """Whether the kernel of a weight's products ends with functions of pairs; else a kernel behind it does those."""
-    source = element_type(x).name
+    source = arrays.element_type(x).name
 
     def asked() -> bool:
         request = Request(source, "float32", quantize=quantize)
@@ -233,9 +227,11 @@ def _one_by_one(
             bias=None if bias is None else bias[number], function=function, out_dtype=out_dtype, out=out,
         )  # fmt: skip
 
-    out, start, source = None, 0, element_type(x)
+    out, start, source = None, 0, arrays.element_type(x)
     if out_dtype is not None or (source.is_float and source.bits >= 16):  # else the first product's type decides
-        out = empty_like(x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype))
+        out = arrays.empty_like(
+            x, (x.shape[0], result_columns(weights[0].shape[0], function)), result_type(x, out_dtype)
+        )
     stays = not is_torch(x) or not x.is_cuda  # rows of a new array are as kernels take them
     for number, size in enumerate(sizes):
         if size == 0:
@@ -246,9 +242,9 @@ def _one_by_one(
             first = product(number, rows, out_dtype=out_dtype)
             if size == x.shape[0]:
                 return first
-            out = empty_like(x, (x.shape[0], first.shape[1]), dtype(first.dtype))
+            out = arrays.empty_like(x, (x.shape[0], first.shape[1]), dtype(first.dtype))
             out[rows] = first
-        elif stays or is_row_major(out[rows]):
+        elif stays or arrays.is_row_major(out[rows]):
             product(number, rows, out=out[rows])
         else:
             out[rows] = product(number, rows, out_dtype=out.dtype)

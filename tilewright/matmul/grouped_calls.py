@@ -21,16 +21,7 @@ from tilewright.kernels.hopper_quant_wgmma_choice import expert_quant_choices
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.machine.arch import Arch
-from tilewright.matmul.arrays import (
-    constant,
-    contiguous,
-    device_of,
-    element_type,
-    empty_like,
-    placed_like,
-    torch_type,
-    viewed,
-)
+from tilewright.matmul import arrays
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.planning import result_columns
 from tilewright.matmul.tiers.base import begun, kept_under, kernel_of
@@ -76,19 +67,19 @@ class GroupedCall:
 
         `target` compiles for another machine, to emulate; `chosen` are options for the kernel, of this call alone.
         """
-        facts, source = weights[0].facts, element_type(x).name
-        if weights.device != device_of(x):
-            raise WrongArgumentDevice(f"the weights are on {weights.device}, the activations on {device_of(x)}")
+        facts, source = weights[0].facts, arrays.element_type(x).name
+        if weights.device != arrays.device_of(x):
+            raise WrongArgumentDevice(f"the weights are on {weights.device}, the activations on {arrays.device_of(x)}")
         if x.shape[1] != facts.columns:
             raise WrongArgumentShape(f"x has shape {list(x.shape)}, expected [rows, {facts.columns}]")
         scaled = "none" if activation_scales is None else "token"
         check_token_scales(x, activation_scales)
         out = result_type(x, out_dtype).name
         request = Request(
-            source, out, scaled, quantize=quantize, bias=None if bias is None else element_type(bias).name,
+            source, out, scaled, quantize=quantize, bias=None if bias is None else arrays.element_type(bias).name,
             function=function, rows=x.shape[0],
         )  # fmt: skip
-        arch = (resolve(target) if target else resolve_device(device_of(x)))[1]
+        arch = (resolve(target) if target else resolve_device(arrays.device_of(x)))[1]
         tier, reasons = explain_grouped(weights, request, arch)
         if not tier:
             return "; ".join(reasons)
@@ -96,9 +87,9 @@ class GroupedCall:
         kind = tier, len(weights), facts, of_one, arch
         options = chosen or _options(*kind)
         if tier == "fragments":
-            call = _fragment_call(contiguous(x), weights, sizes, request, arch, options, bias)
+            call = _fragment_call(arrays.contiguous(x), weights, sizes, request, arch, options, bias)
         else:
-            call = _scaled_call(contiguous(x), weights, sizes, activation_scales, request, arch, options, bias)
+            call = _scaled_call(arrays.contiguous(x), weights, sizes, activation_scales, request, arch, options, bias)
         call.kind = kind
         return call
 
@@ -141,7 +132,7 @@ def check_token_scales(x: Array, scales: Array | None) -> None:
     """Scales of activations are one a token, where there are some.  Raises WrongArgumentKind, WrongArgumentShape."""
     if scales is None:
         return
-    device_of(scales, "activation_scales")
+    arrays.device_of(scales, "activation_scales")
     if tuple(scales.shape) not in ((x.shape[0],), (x.shape[0], 1)):
         raise WrongArgumentShape(f"activation_scales have shape {list(scales.shape)}, expected [{x.shape[0]}, 1]")
 
@@ -150,7 +141,7 @@ def result_type(x: Array, out_dtype: object) -> DType:
     """The type of the result: that of float activations where none is asked for."""
     if out_dtype is not None:
         return dtype(out_dtype)
-    source = dtype(element_type(x).name)
+    source = dtype(arrays.element_type(x).name)
     return source if source.is_float and source.bits >= 16 else FLOAT32
 
 
@@ -158,14 +149,18 @@ def epilogue_behind(
     sums: Any, sizes: object, experts: int, bias: Any, function: str | None, out: Array, arch: Arch
 ) -> tuple[Kernel, Sequence[object]]:  # fmt: skip
     """The kernel behind a product of plain sums, and its arguments."""
-    of_bias = None if bias is None else element_type(bias).name
-    kernel = kernel_of(expert_epilogue, arch, experts, sums.shape[1], element_type(out).name, of_bias, function)
+    of_bias = None if bias is None else arrays.element_type(bias).name
+    kernel = kernel_of(expert_epilogue, arch, experts, sums.shape[1], arrays.element_type(out).name, of_bias, function)
     return begun(kernel, sums), (sums, _bias_of(bias, sums), _sizes_like(sizes, sums), out)
 
 
 def _bias_of(bias: Array | None, like: Array) -> Array:
     """The bias as kernels take it: one element where there is none."""
-    return constant("no bias", lambda: np.zeros((1, 1), np.float32), like) if bias is None else contiguous(bias)
+    return (
+        arrays.constant("no bias", lambda: np.zeros((1, 1), np.float32), like)
+        if bias is None
+        else arrays.contiguous(bias)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -205,14 +200,14 @@ def _scaled_call(
     own = facts.format.dtype
     assert own is not None
     if request.quantize is not None:
-        codes, scales = empty_like(x, tuple(x.shape), own), empty_like(x, (rows, 1), FLOAT32)
+        codes, scales = arrays.empty_like(x, tuple(x.shape), own), arrays.empty_like(x, (rows, 1), FLOAT32)
         first = quantizing_kernel(facts.columns, request.activations, request.quantize, False, arch)
         launches.append((begun(first, x), (x, codes, scales)))
         x, activation_scales = codes, scales
     asked = after_quantisation(request)
     scaled = is_scaled(facts, asked)
     held = weights.codes
-    held = held if element_type(held) == own else viewed(held, own)
+    held = held if arrays.element_type(held) == own else arrays.viewed(held, own)
     more = bias is not None or request.function is not None
     sums = "float32" if more else request.out
     size = len(weights), facts.N, facts.K
@@ -220,12 +215,12 @@ def _scaled_call(
     factors: tuple[object, ...] = ()
     if scaled:
         of_tokens = _ones(x, rows) if activation_scales is None else as_float32(activation_scales.reshape(-1))
-        factors = (contiguous(of_tokens), weights.channel_scales(x))
+        factors = (arrays.contiguous(of_tokens), weights.channel_scales(x))
     sizes = _sizes_like(sizes, x)
-    out = empty_like(x, (rows, facts.N), dtype(sums))
+    out = arrays.empty_like(x, (rows, facts.N), dtype(sums))
     launches.append((begun(kernel, x), (x, held, *factors, sizes, out)))
     if more:
-        sums, out = out, empty_like(x, (rows, result_columns(facts.N, request.function)), dtype(request.out))
+        sums, out = out, arrays.empty_like(x, (rows, result_columns(facts.N, request.function)), dtype(request.out))
         launches.append(epilogue_behind(sums, sizes, len(weights), bias, request.function, out, arch))
     return GroupedCall(launches, out)
 
@@ -255,17 +250,17 @@ def _fragment_call(
     begun(kernel, x)
     packing_begun(weights[0], form)
     words, factors = weights.records(form, coding, x)
-    out = empty_like(x, (x.shape[0], result_columns(facts.N, request.function)), dtype(request.out))
+    out = arrays.empty_like(x, (x.shape[0], result_columns(facts.N, request.function)), dtype(request.out))
     return GroupedCall([(kernel, (words, x, factors, _bias_of(bias, x), _sizes_like(sizes, x), out))], out)
 
 
 def _sizes_like(sizes: object, x: Array) -> Array:
     """The sizes as int32 where the activations are."""
     if is_torch(sizes):
-        return contiguous(sizes.to(torch_type(INT32)))
-    return placed_like(np.asarray(sizes, np.int32), x)
+        return arrays.contiguous(sizes.to(arrays.torch_type(INT32)))
+    return arrays.placed_like(np.asarray(sizes, np.int32), x)
 
 
 def _ones(like: object, rows: int) -> Array:
     """So many ones, float32, where an array is; not copied there, since a graph may be captured."""
-    return like.new_ones(rows, dtype=torch_type(FLOAT32)) if is_torch(like) else np.ones(rows, np.float32)
+    return like.new_ones(rows, dtype=arrays.torch_type(FLOAT32)) if is_torch(like) else np.ones(rows, np.float32)

@@ -14,17 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tilewright import errors
 from tilewright.checkpoints.bounds import LARGEST_SIZE, json_value
 from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
-from tilewright.errors import (
-    CannotQuantize,
-    InvalidCheckpoint,
-    TilewrightError,
-    TilewrightWarning,
-    WrongArgumentKind,
-    WrongArgumentShape,
-    an,
-)
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped, WeightFacts
 from tilewright.matmul.arrays import as_torch, device_of, element_type
@@ -143,7 +135,7 @@ class PackedWeight:
         weight = given.get("weight")
         if function is linear and isinstance(weight, cls) and not isinstance(given.get("input"), cls):
             return quant_matmul(given["input"], weight, bias=given.get("bias"))
-        raise WrongArgumentKind(
+        raise errors.WrongArgumentKind(
             f"a packed weight was given to {getattr(function, '__name__', function)}, which takes tensors of numbers",
             hint="call the layer or quant_matmul; layer.dequantize() gives the numbers",
         )
@@ -168,10 +160,12 @@ class PackedWeight:
     def data(self, numbers: torch.Tensor) -> None:
         give = None if self.owner is None else self.owner()
         if give is None:
-            raise CannotQuantize("a packed weight is not written to", hint="tilewright.quantize makes one of numbers")
+            raise errors.CannotQuantize(
+                "a packed weight is not written to", hint="tilewright.quantize makes one of numbers"
+            )
         own = [name for name in ("g_idx", "multipliers", "divisors") if self.held.get(name) is not None]
         if own or self.tensor_scale != 1.0 or self.zeros_mode != "original":
-            raise CannotQuantize(
+            raise errors.CannotQuantize(
                 f"numbers cannot be rounded to the codes of {self!r} again: it has "
                 f"{', '.join(own) or 'a zeros mode or scale'} of its own",
                 hint="dequantize the model, merge, and quantize it again",
@@ -187,7 +181,7 @@ class PackedWeight:
             f"numbers were written to a weight of {self.format} codes, by an adapter that is merged for example: "
             "they are rounded "
             "again, and taking the adapter off does not bring back the codes that were there",
-            TilewrightWarning,
+            errors.TilewrightWarning,
             stacklevel=2,
         )
         give(rounded)
@@ -226,12 +220,12 @@ class PackedWeight:
         WrongArgumentKind : no `QuantizedWeight`.
         """
         if not isinstance(weight, QuantizedWeight):
-            raise WrongArgumentKind(
-                f"{an(type(weight).__name__)} was given for a QuantizedWeight",
+            raise errors.WrongArgumentKind(
+                f"{errors.an(type(weight).__name__)} was given for a QuantizedWeight",
                 hint="tilewright.quantize(array, 'w4a16') makes one of numbers",
             )
         if 0 in weight.shape:
-            raise CannotQuantize(f"a weight of shape {list(weight.shape)} has nothing to multiply by")
+            raise errors.CannotQuantize(f"a weight of shape {list(weight.shape)} has nothing to multiply by")
         codes = weight.codes
         gathered = column_order(weight.shape[1], weight.group, weight.g_idx)
         if gathered is not None:
@@ -297,9 +291,9 @@ class PackedWeight:
         file = SafetensorsFile(path)
         given = {name.removeprefix("tilewright."): value for name, value in file.metadata.items()}
         if "layout" not in given:
-            raise InvalidCheckpoint(f"{path} holds no packed weight", hint="PackedWeight.save writes such files")
+            raise errors.InvalidCheckpoint(f"{path} holds no packed weight", hint="PackedWeight.save writes such files")
         if given["layout"] != LAYOUT:
-            raise InvalidCheckpoint(
+            raise errors.InvalidCheckpoint(
                 f"{path} holds a weight of layout {given['layout']!r}", hint=f"this version reads {LAYOUT!r}"
             )
         try:
@@ -309,8 +303,8 @@ class PackedWeight:
                 tensor_scale=float.fromhex(given["tensor_scale"]),
             )  # fmt: skip
             _check_arrays(made, json_value(given["arrays"]) if "arrays" in given else sorted(made.held))
-        except (LookupError, ValueError, TypeError, ArithmeticError, TilewrightError) as error:
-            raise InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
+        except (LookupError, ValueError, TypeError, ArithmeticError, errors.TilewrightError) as error:
+            raise errors.InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
         return named(made) if device is None else made.to(device)
 
     def forget_kernels(self) -> None:
@@ -377,7 +371,7 @@ class PackedWeight:
             return None
         found, wanted = tuple(values.shape), (-(-self.shape[0] // self.block[0]), self._groups_of_columns())
         if len(found) != 2 or any(extent not in (1, whole) for extent, whole in zip(found, wanted)):
-            raise WrongArgumentShape(
+            raise errors.WrongArgumentShape(
                 f"the weight's {name} have shape {list(found)}, expected {list(wanted)}",
                 hint=f"it is {list(self.shape)} in groups of {self.block[0]} x {self.block[1]}",
             )
@@ -416,7 +410,9 @@ def _sizes(text: str) -> Any:
 def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
     """Raise CannotQuantize where arrays out of a file are no weight of its metadata; codes are taken as they are."""
     if named != sorted(weight.held) or not {"codes"} <= {*named} <= {"codes", *OPTIONAL}:
-        raise CannotQuantize(f"it has the arrays {', '.join(sorted(weight.held))}, where {', '.join(named)} are due")
+        raise errors.CannotQuantize(
+            f"it has the arrays {', '.join(sorted(weight.held))}, where {', '.join(named)} are due"
+        )
     arrays = {name: weight.held[name] for name in named if name != "codes"}
     anything = np.broadcast_to(np.zeros((), weight.format.carrier), weight.shape)
     QuantizedWeight(anything, weight.format, **meaning(weight), **arrays)
@@ -424,7 +420,7 @@ def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
     width = -(-weight.facts.K * bits // 8) // weight.format.carrier.itemsize
     codes = weight.held["codes"]
     if codes.shape != (weight.shape[0], width) or codes.dtype != weight.format.carrier:
-        raise CannotQuantize(
+        raise errors.CannotQuantize(
             f"codes are {codes.dtype} {list(codes.shape)}, where {weight.format.carrier} "
             f"{[weight.shape[0], width]} is due"
         )

@@ -12,17 +12,7 @@ from tilewright.errors import NotPrepared, Unsupported, WrongArgumentDType, Wron
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.kernels.recipe import Request, WeightFacts
-from tilewright.matmul.arrays import (
-    aside,
-    check_device,
-    check_strided,
-    contiguous,
-    device_of,
-    element_type,
-    is_capturing,
-    torch_type,
-    with_numbers,
-)
+from tilewright.matmul import arrays
 from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.known_calls import Calls, check_transforms, is_watched, wants_gradients
 from tilewright.matmul.packed import PackedWeight, named
@@ -142,7 +132,7 @@ def _traced(
             f"a call that torch follows with activations of {x.dtype} and no out_dtype", ("out_dtype=torch.float32",)
         )
     of = x.dtype if out_dtype is None else out_dtype
-    of = of if isinstance(of, torch.dtype) else torch_type(dtype(of))
+    of = of if isinstance(of, torch.dtype) else arrays.torch_type(dtype(of))
     scales = scales[0], _known_group(x, weight, *scales)
     run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, *scales, bias)
     if wants_gradients(x, bias, residual):
@@ -235,10 +225,10 @@ class Product:
         `target` compiles for another machine, to emulate; `chosen` are options for the kernels, of this call alone.
         """
         x, source = _with_type(x)
-        device = device_of(x, "the activations")
+        device = arrays.device_of(x, "the activations")
         if is_torch(x):
-            check_strided("the activations", x)
-            x = with_numbers(x)
+            arrays.check_strided("the activations", x)
+            x = arrays.with_numbers(x)
         quantize = None if quantize is None else dtype(quantize).name
         if quantize is not None and activation_scales is not None:
             raise Unsupported("activation_scales beside quantize", ("one of the two: quantising makes scales",))
@@ -249,9 +239,9 @@ class Product:
                 "of an array",
             )
         if weight.device != device:
-            check_device("the weight", weight.held["codes"], "the activations are", device)
+            arrays.check_device("the weight", weight.held["codes"], "the activations are", device)
         facts = weight.facts
-        activations = element_type(x).name if source is None else dtype(source).name
+        activations = arrays.element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
         columns = result_columns(facts.N, function)
         kind, group, scales = _activation_scales(activation_scales, leading, weight, device, activation_group)
@@ -259,17 +249,17 @@ class Product:
         for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, columns))):
             _check_array(what, values, expected, device)
         request = Request(
-            activations, result, kind, "float32" if scales is None else element_type(scales).name, group, quantize,
-            bias=None if bias is None else element_type(bias).name, residual=residual is not None, function=function,
-            rows=flat.shape[0],
+            activations, result, kind, "float32" if scales is None else arrays.element_type(scales).name, group,
+            quantize, bias=None if bias is None else arrays.element_type(bias).name, residual=residual is not None,
+            function=function, rows=flat.shape[0],
         )  # fmt: skip
-        if residual is not None and element_type(residual).name != result:
-            raise WrongArgumentDType(f"residual is {element_type(residual)}, but the result is {result}")
+        if residual is not None and arrays.element_type(residual).name != result:
+            raise WrongArgumentDType(f"residual is {arrays.element_type(residual)}, but the result is {result}")
         prepared = _prepared(weight, request, target or device, x, chosen)
         rows = flat.shape[0]
         read = (
-            flat, scales, None if bias is None else contiguous(bias),
-            None if residual is None else contiguous(residual.reshape(rows, columns)),
+            flat, scales, None if bias is None else arrays.contiguous(bias),
+            None if residual is None else arrays.contiguous(residual.reshape(rows, columns)),
         )  # fmt: skip
         made = result_for(x, (*leading, columns), dtype(result), out, read)
         return Product(prepared, Operands(*read, made.written), made, request, target or device)
@@ -285,21 +275,21 @@ def _prepared(weight: PackedWeight, request: Request, where: object, example: Ar
     check_request(request, (*FUNCTIONS, *PAIRED))
     machine = _machine(where)
     if chosen is not None:
-        return aside(lambda: prepare(weight, request, machine, example, chosen), example)
+        return arrays.aside(lambda: prepare(weight, request, machine, example, chosen), example)
     of_kind = (dataclasses.replace(request, rows=0), where, kind)
     # To choose asks the weight's numbers the first time, which a graph that is captured cannot do.
-    known = not is_capturing(example) or any(one[:3] == of_kind for one in weight.prepared)
+    known = not arrays.is_capturing(example) or any(one[:3] == of_kind for one in weight.prepared)
     options = dispatch.chosen(weight, request, machine) if known else {}
     kernel = (*of_kind, named_options(options))
     found = weight.prepared.get(kernel)
     if found is None:
-        if is_capturing(example):
+        if arrays.is_capturing(example):
             raise NotPrepared(
                 "a call of a kind that has not run before, while a graph is captured",
                 hint=f"call once with {request.rows} rows of {request.activations} before: kernels are compiled "
                 "and weights packed then",
             )
-        found = aside(lambda: prepare(weight, request, machine, example, options), example)
+        found = arrays.aside(lambda: prepare(weight, request, machine, example, options), example)
     weight.prepared[key] = weight.prepared[kernel] = found
     return found
 
@@ -338,7 +328,7 @@ def _flattened(x: Array, facts: WeightFacts, activations: str) -> tuple[tuple[in
     rows = 1
     for extent in leading:
         rows *= int(extent)
-    return leading, contiguous(x.reshape(rows, width))
+    return leading, arrays.contiguous(x.reshape(rows, width))
 
 
 def _activation_scales(
@@ -347,15 +337,15 @@ def _activation_scales(
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
-    if device_of(scales, "activation_scales") != device:
-        check_device("activation_scales", scales, "the activations are", device)
+    if arrays.device_of(scales, "activation_scales") != device:
+        arrays.check_device("activation_scales", scales, "the activations are", device)
     shape, rows, columns = tuple(scales.shape), 1, weight.shape[1]
     for extent in leading:
         rows *= int(extent)
     if scales.size == 1 if not is_torch(scales) else scales.numel() == 1:
         return "tensor", 0, scales.reshape(1, 1)
     if shape in (leading, (*leading, 1), (rows,), (rows, 1)):
-        return "token", 0, contiguous(scales.reshape(rows, 1))
+        return "token", 0, arrays.contiguous(scales.reshape(rows, 1))
     if shape[:-1] in (leading, (rows,)) and shape[-1] > 1:
         group = _group_of(shape[-1], weight) if group is None else whole(group)
         if is_size(group) and -(-columns // group) == shape[-1]:
@@ -385,7 +375,7 @@ def result_type(
 ) -> str:
     """The type of a call's result: what is asked for, else that of float activations, int32 for exact sums, float32."""
     if out is not None:
-        found = element_type(out).name
+        found = arrays.element_type(out).name
         if out_dtype is not None and dtype(out_dtype).name != found:
             raise WrongArgumentDType(f"out is {found}, but out_dtype is {dtype(out_dtype)}")
         return found
@@ -405,7 +395,7 @@ def result_type(
 def _check_array(what: str, values: Array | None, expected: tuple[int, ...], device: str) -> None:
     if values is None:
         return
-    if device_of(values, what) != device:
-        check_device(what, values, "the activations are", device)
+    if arrays.device_of(values, what) != device:
+        arrays.check_device(what, values, "the activations are", device)
     if tuple(values.shape) != expected:
         raise WrongArgumentShape(f"{what} has shape {list(values.shape)}, expected {list(expected)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,3 +182,26 @@ def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
     return names.pop(
         name
     )  # in its own globals it would be held by itself, with all that it mentions, until somebody looks for cycles
+
+
+def key_of(arguments: Sequence[object], named: Mapping[str, object]) -> object:
+    """A hashable key of compile-time arguments, None where one cannot be a key.
+
+    The type is part of it, since ``1`` and ``1.0`` and ``True`` are equal and make different programs.
+    """
+    key = tuple((name, type(value), _frozen(value)) for name, value in (*enumerate(arguments), *named.items()))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _frozen(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return tuple((type(item), _frozen(item)) for item in value)
+    if isinstance(value, float):
+        return value.hex()  # 0.0 and -0.0 are equal
+    if isinstance(value, dict):
+        return tuple((name, _frozen(item)) for name, item in value.items())
+    return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,13 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tilewright.cache import cached, digest
 from tilewright.compiler import Program
 from tilewright.errors import CompilerNotFound, NoDeviceCode, OverlappingArguments, TilewrightWarning
 from tilewright.interpreter import interpret
-from tilewright.ir.dtypes import dtype
 from tilewright.ir.nodes import WARP, Buffer, Function, Var
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
@@ -36,7 +32,7 @@ from tilewright.runtime.plans import Device, Launch, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
 from tilewright.runtime.same_memory import as_one, shared_places
-from tilewright.runtime.tensors import TWO_CODES, is_torch
+from tilewright.runtime.tensors import is_torch, memory_of
 from tilewright.targets.base import Promised, Target
 from tilewright.targets.binary import DeviceBinary
 from tilewright.targets.gpu.work import said
@@ -262,11 +258,8 @@ class Kernel:
         <Kernel double for cuda sm_90a>
         """
         found, arch = resolve(target)
-        return (
-            self
-            if (found.name, arch) == (self.target.name, self.arch)
-            else Kernel(self.function, found, arch, self.schedule)
-        )
+        is_same = (found.name, arch) == (self.target.name, self.arch)
+        return self if is_same else Kernel(self.function, found, arch, self.schedule)
 
     def interpret(self, *arguments: object, **named: object) -> Any:  # as `__call__`
         """Run the traced program on the interpreter, with NumPy; arguments and results as for a call.
@@ -276,7 +269,7 @@ class Kernel:
         kernel, values = self._for_memory(self._binder.in_order(arguments, named))
         together = self.arch.warp_size if self.arch.has_threads else WARP
         outputs = interpret(kernel.function, [_as_numpy(value) for value in values], together=together)
-        return None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return _results(outputs)
 
     def emulate(
         self, *arguments: object, schedule: str = "late", seed: int = 0, unsettled: Sequence[Any] = (), **options: Any
@@ -349,11 +342,9 @@ class Kernel:
         NoDeviceCode : the target makes no code for a GPU.
         """
         binary = self._binary("resources")
-        shared = dict(zip(self.program.source.entries, dict(self.program.source.metadata)["shared_bytes"], strict=True))
-        threads = dict(
-            zip(self.program.source.entries, (k.num_threads for k in kernels(self.program.final)), strict=True)
-        )
-        found = {}
+        source, found = self.program.source, {}
+        shared = dict(zip(source.entries, dict(source.metadata)["shared_bytes"], strict=True))
+        threads = dict(zip(source.entries, (one.num_threads for one in kernels(self.program.final)), strict=True))
         for name, resources in binary.resources.items():
             facts = {**asdict(resources), "shared_bytes": resources.shared_bytes + shared.get(name, 0)}
             if name in threads:
@@ -417,9 +408,8 @@ class Kernel:
     @property
     def out_idx(self) -> tuple[int, ...]:
         """Positions of the parameters that the call allocates and returns."""
-        return tuple(
-            i for i, p in enumerate(self.function.params) if isinstance(p, Buffer) and p in self.function.outputs
-        )
+        outputs = self.function.outputs
+        return tuple(i for i, p in enumerate(self.params) if isinstance(p, Buffer) and p in outputs)
 
 
 def _results(outputs: Sequence[object]) -> Any:
@@ -430,19 +420,4 @@ def _results(outputs: Sequence[object]) -> Any:
 def _as_numpy(value: object) -> Any:
     if isinstance(value, (list, tuple)):
         return [_as_numpy(one) for one in value]
-    if is_torch(value):
-        value = value.detach().cpu()
-        if value.dtype.is_floating_point and value.dtype.itemsize <= 2:
-            return _torch_bits(value)
-        return value.numpy()
-    return value
-
-
-def _torch_bits(value: Any) -> np.ndarray:
-    """The memory of a torch tensor of a type that NumPy does not know, in the strides that it has, carried by
-    ml_dtypes."""
-    torch = sys.modules["torch"]
-    bits = value.view(torch.uint8 if value.dtype.itemsize == 1 else torch.int16).numpy()
-    if str(value.dtype) == TWO_CODES:
-        return bits
-    return bits.view(dtype(value.dtype).numpy)
+    return memory_of(value) if is_torch(value) else value

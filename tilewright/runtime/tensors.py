@@ -57,14 +57,19 @@ def as_numpy(array: object) -> np.ndarray:
         return array
     if not is_torch(array):
         return np.asarray(array)
-    torch = sys.modules["torch"]
     if array.is_meta:
         raise WrongArgumentDevice("a tensor is on the meta device: it has no numbers", hint="load them first")
-    array = array.detach().cpu()
-    if array.dtype.is_floating_point and array.dtype.itemsize <= 2 and array.dtype != torch.float16:
-        bits = array.contiguous().view(torch.uint8 if array.dtype.itemsize == 1 else torch.int16).numpy()
-        return bits.view(dtypes.dtype(array.dtype).numpy)
-    return array.numpy()
+    return memory_of(array.contiguous() if array.dtype.itemsize <= 2 else array)
+
+
+def memory_of(tensor: torch.Tensor) -> np.ndarray:
+    """The memory of a tensor, on the host in the strides that it has; types that NumPy lacks are carried by
+    ml_dtypes."""
+    tensor, torch = tensor.detach().cpu(), sys.modules["torch"]
+    if not tensor.dtype.is_floating_point or tensor.dtype.itemsize > 2:
+        return tensor.numpy()
+    bits = tensor.view(torch.uint8 if tensor.dtype.itemsize == 1 else torch.int16).numpy()
+    return bits if str(tensor.dtype) == TWO_CODES else bits.view(dtypes.dtype(tensor.dtype).numpy)
 
 
 def tensor_view(value: object) -> TensorView:

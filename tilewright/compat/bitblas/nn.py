@@ -43,23 +43,12 @@ class Linear(nn.Linear):
     STORAGE_DTYPE = "int8"
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        bias: bool = False,
-        A_dtype: str = "float16",
-        W_dtype: str = "float16",
-        accum_dtype: str = "float16",
-        out_dtype: str = "float16",
-        group_size: int | None = -1,
-        with_scaling: bool | None = None,
-        with_zeros: bool = False,
-        zeros_mode: str | None = None,
-        opt_M: int | Sequence[int] | None = (1, 16, 32, 64, 128, 256, 512),
-        enable_tuning: bool = True,
-        fast_decoding: bool | None = None,
-        propagate_b: object = False,
-    ) -> None:
+        self, in_features: int, out_features: int, bias: bool = False, A_dtype: str = "float16",
+        W_dtype: str = "float16", accum_dtype: str = "float16", out_dtype: str = "float16", group_size: int | None = -1,
+        with_scaling: bool | None = None, with_zeros: bool = False, zeros_mode: str | None = None,
+        opt_M: int | Sequence[int] | None = (1, 16, 32, 64, 128, 256, 512), enable_tuning: bool = True,
+        fast_decoding: bool | None = None, propagate_b: object = False,
+    ) -> None:  # fmt: skip
         self.config = MatmulConfig(
             M=opt_M, N=out_features, K=in_features, A_dtype=A_dtype, W_dtype=W_dtype, out_dtype=out_dtype,
             accum_dtype=accum_dtype, with_bias=bias, group_size=group_size, with_scaling=bool(with_scaling),

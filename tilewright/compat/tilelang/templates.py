@@ -15,16 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tilewright.language as T
-from tilewright.compat.tilelang.hints import (
-    BaseTemplate,
-    Hint,
-    NoRasterization,
-    Rasterization2DColumn,
-    bytes_of,
-    next_power,
-    powers,
-    waves_of,
-)
+from tilewright.compat.tilelang import hints
 from tilewright.kernels.roofline import Speed
 from tilewright.language.trace import PrimFunc
 from tilewright.specialization import InvalidUse
@@ -35,7 +26,7 @@ LARGE_TILE = 128 * 256
 
 
 @dataclass
-class _Product(BaseTemplate):
+class _Product(hints.BaseTemplate):
     """What is a product of matrices, whatever the author calls its dimensions."""
 
     def extents(self) -> tuple[int, int, int]:
@@ -45,36 +36,38 @@ class _Product(BaseTemplate):
     def _types(self) -> tuple[object, object]:
         return self.in_dtype, self.accum_dtype  # type: ignore[attr-defined]
 
-    def candidates(self) -> Iterable[Hint]:
+    def candidates(self) -> Iterable[hints.Hint]:
         rows, columns, deep = self.extents()
-        machine, size = self.arch.machine, bytes_of(self._types()[0])
+        machine, size = self.arch.machine, hints.bytes_of(self._types()[0])
         room = machine.shared_bytes if machine.has_threads else 1 << 20
-        most = [min(256, max(16, next_power(extent))) for extent in (rows, columns)]
-        for m, n in itertools.product(powers(16, most[0]), powers(16, most[1])):
+        most = [min(256, max(16, hints.next_power(extent))) for extent in (rows, columns)]
+        for m, n in itertools.product(hints.powers(16, most[0]), hints.powers(16, most[1])):
             if m * n > LARGE_TILE or m * n < min(1024, most[0] * most[1]):
                 continue
             warps = min(8 if m * n > LARGE_TILE // 2 else 4, max(1, m * n // 256))
-            across = min(next_power(int(math.sqrt(warps * m / n)) or 1), m // 16, warps)
-            for k in powers(16, 128):
+            across = min(hints.next_power(int(math.sqrt(warps * m / n)) or 1), m // 16, warps)
+            for k in hints.powers(16, 128):
                 held = (m + n) * k * size
                 stages = min(MOST_STAGES, int(room // held), max(1, -(-deep // k)))
                 if stages < 1 or (k > deep and k > 16) or n // max(1, warps // across) < 8:
                     continue
-                order = Rasterization2DColumn(10) if rows > 4 * m and columns > 4 * n else NoRasterization()
-                yield Hint(
+                order = hints.Rasterization2DColumn(10) if rows > 4 * m and columns > 4 * n else hints.NoRasterization()
+                yield hints.Hint(
                     block=[m, n], warp=[m // across, n // (warps // across)], rstep=[k], use_tc=True,
                     pipeline_stage=stages, use_async=stages > 1, rasterization_plan=order, arch=self.arch,
                 )  # fmt: skip
 
-    def took(self, hint: Hint, speed: Speed) -> float:
+    def took(self, hint: hints.Hint, speed: Speed) -> float:
         rows, columns, deep = self.extents()
-        (m, n), (k,), size = hint.block, hint.rstep, bytes_of(self._types()[0])
+        (m, n), (k,), size = hint.block, hint.rstep, hints.bytes_of(self._types()[0])
         blocks, steps = -(-rows // m) * -(-columns // n), -(-deep // k)
         rate = dict(speed.products).get(max(1, int(size)), min(rate for _, rate in speed.products))
         products = m * n * k / (rate * min(1.0, m * n / 4096))
         loads = (m + n) * k * size / speed.cache
         hidden = 0.3 if hint.pipeline_stage > 2 else 1.0
-        return waves_of(blocks, speed) * (steps * (max(products, loads) + hidden * min(products, loads) + 40) + 1500)
+        return hints.waves_of(blocks, speed) * (
+            steps * (max(products, loads) + hidden * min(products, loads) + 40) + 1500
+        )
 
 
 @dataclass
@@ -222,33 +215,33 @@ class FlashAttentionTemplate(_Product):
 
 
 @dataclass
-class _Passing(BaseTemplate):
+class _Passing(hints.BaseTemplate):
     """What memory is waited for alone: a row of results, and what is summed for each."""
 
     def shape_of(self) -> tuple[Sequence[int], int, float]:
         """Extents of the result, what is summed, bytes of an element."""
         raise NotImplementedError
 
-    def candidates(self) -> Iterable[Hint]:
+    def candidates(self) -> Iterable[hints.Hint]:
         extents, summed, size = self.shape_of()
         *outer, last = extents
         lanes = max(1, int(16 // size))
         for threads, each in itertools.product((64, 128, 256), (1, 2, 4, 8)):
             if summed == 1:
-                wide = min(next_power(last), threads * each)
+                wide = min(hints.next_power(last), threads * each)
                 rest = max(1, threads * each // wide)
-                block = [*(1 for _ in outer[:-1]), *([min(rest, next_power(outer[-1]))] if outer else []), wide]
+                block = [*(1 for _ in outer[:-1]), *([min(rest, hints.next_power(outer[-1]))] if outer else []), wide]
                 thread = [*block[:-1], max(1, wide // each)]
-                yield Hint(block=block, thread=thread, vectorize={"A": min(each, lanes)}, arch=self.arch)
+                yield hints.Hint(block=block, thread=thread, vectorize={"A": min(each, lanes)}, arch=self.arch)
                 continue
-            for sharing in powers(8, threads):
+            for sharing in hints.powers(8, threads):
                 rows = threads // sharing
-                step = min(next_power(summed), sharing * each)
+                step = min(hints.next_power(summed), sharing * each)
                 block = [*(1 for _ in outer), rows]
-                yield Hint(block=block, thread=list(block), rstep=[step], reduce_thread=[sharing],
+                yield hints.Hint(block=block, thread=list(block), rstep=[step], reduce_thread=[sharing],
                            vectorize={"A": min(each, lanes)}, arch=self.arch)  # fmt: skip
 
-    def took(self, hint: Hint, speed: Speed) -> float:
+    def took(self, hint: hints.Hint, speed: Speed) -> float:
         extents, summed, size = self.shape_of()
         blocks = math.prod(-(-extent // tile) for extent, tile in zip(extents, hint.block, strict=True))
         threads = math.prod(hint.thread) * math.prod(hint.reduce_thread)
@@ -257,7 +250,7 @@ class _Passing(BaseTemplate):
         in_flight = together * threads * hint.vectorize["A"] * size
         served = min(speed.memory / speed.cores, in_flight / 600)
         sums = 30 * math.log2(hint.reduce_thread[0]) if hint.reduce_thread else 0
-        return waves_of(blocks, speed) / together * (together * read / served + sums + 600)
+        return hints.waves_of(blocks, speed) / together * (together * read / served + sums + 600)
 
 
 @dataclass
@@ -274,7 +267,7 @@ class GEMVTemplate(_Passing):
     sizes = ("N", "K")
 
     def shape_of(self) -> tuple[Sequence[int], int, float]:
-        return (self.N,), self.K, bytes_of(self.in_dtype)
+        return (self.N,), self.K, hints.bytes_of(self.in_dtype)
 
     def equivalent_function(self) -> PrimFunc:
         return MatmulTemplate(
@@ -290,7 +283,7 @@ class ElementwiseTemplate(_Passing):
     dtype: Any = "float16"
 
     def shape_of(self) -> tuple[Sequence[int], int, float]:
-        return tuple(self.shape), 1, bytes_of(self.dtype)
+        return tuple(self.shape), 1, hints.bytes_of(self.dtype)
 
     def equivalent_function(self) -> PrimFunc:
         count, dtype = math.prod(self.shape), self.dtype
@@ -324,7 +317,7 @@ class GeneralReductionTemplate(_Passing):
     def shape_of(self) -> tuple[Sequence[int], int, float]:
         kept = [size for letter, size in zip(self.structure, self.shape, strict=True) if letter == "S"] or [1]
         summed = math.prod(size for letter, size in zip(self.structure, self.shape, strict=True) if letter == "R")
-        return kept, summed, bytes_of(self.dtype)
+        return kept, summed, hints.bytes_of(self.dtype)
 
     def equivalent_function(self) -> PrimFunc:
         letters, shape, dtype = "".join(self.structure), tuple(self.shape), self.dtype

@@ -17,16 +17,7 @@ from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import (
-    Machine,
-    Operands,
-    Prepared,
-    Ready,
-    Tier,
-    arranged,
-    columns_met,
-    with_all_operands,
-)
+from tilewright.matmul.tiers import base
 from tilewright.ops.rounding import round_float
 from tilewright.quant import QuantizedWeight
 from tilewright.runtime.kernel import Kernel
@@ -39,7 +30,7 @@ WIDEST = 32
 """Bits of the widest numbers that weights have."""
 
 
-class Panels(Tier):
+class Panels(base.Tier):
     """Low-bit weights in panels, unpacked in registers next to the dot products of a processor."""
 
     name = "panels"
@@ -69,14 +60,14 @@ class Panels(Tier):
             (request.activation_scales == "group", "activation scales of groups"),
         )  # fmt: skip
 
-    def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
+    def candidates(self, weight: PackedWeight, request: Request, machine: base.Machine) -> Iterator[Candidate]:
         yield {}
         for columns in (48, 192, 64, 128, 32):
             yield {"block_N": columns}
 
     def prepare(
-        self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate
-    ) -> Ready:
+        self, weight: PackedWeight, request: Request, machine: base.Machine, example: Array, options: Candidate
+    ) -> base.Ready:
         facts, given = weight.facts, request
         columns = facts.groups * facts.group  # all groups are as long as the longest
         request = multiplied(facts, request)
@@ -104,8 +95,10 @@ class Panels(Tier):
                 for array in _panels(weight, codes, "bytes" if whole else mode, kernel, dtype(scale))
             ],
         )
-        prepared = Prepared(self.name, kernel, held, _arguments(request, scaled, bool(mode), example), is_owned=True)
-        return arranged(weight, given, columns, machine, example, prepared, request.activations)
+        prepared = base.Prepared(
+            self.name, kernel, held, _arguments(request, scaled, bool(mode), example), is_owned=True
+        )
+        return base.arranged(weight, given, columns, machine, example, prepared, request.activations)
 
 
 def multiplied(facts: WeightFacts, request: Request) -> Request:
@@ -168,7 +161,7 @@ def _panels(
 ) -> Iterator[np.ndarray]:  # fmt: skip
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
     source, groups, factor = weight.unpack(), weight.facts.groups, np.float32(codes.factor)
-    order = columns_met(weight, groups * weight.facts.group)
+    order = base.columns_met(weight, groups * weight.facts.group)
     held = source
     if not np.array_equal(order, np.arange(source.shape[1])):
         filled = np.where(order >= 0, source.codes[:, np.maximum(order, 0)], source.codes.dtype.type(0))
@@ -189,16 +182,16 @@ def _panels(
 
 def _arguments(
     request: Request, scaled: bool, zeros: bool, example: Array
-) -> Callable[[Operands, Sequence[object]], Sequence[object]]:
+) -> Callable[[base.Operands, Sequence[object]], Sequence[object]]:
     """From the operands of a call, and the weight's arrays, to the kernel's arguments."""
     scales = _token_scales(request, example) if scaled else None
     if not (request.bias or request.function or request.residual):
         if scales is None:
             return lambda call, held: (call.activations, *held, call.out)
         return lambda call, held: (call.activations, scales(call), *held, call.out)
-    no_zeros, completed = placed_like(np.zeros((1, 1), np.float32), example), with_all_operands(request, example)
+    no_zeros, completed = placed_like(np.zeros((1, 1), np.float32), example), base.with_all_operands(request, example)
 
-    def arguments(call: Operands, held: Sequence[object]) -> Sequence[object]:
+    def arguments(call: base.Operands, held: Sequence[object]) -> Sequence[object]:
         all_of = completed(call)
         given = all_of.activation_scales if scales is None else scales(call)
         zeros_of = () if zeros else (no_zeros,)
@@ -331,10 +324,10 @@ PANEL_TYPES = ("uint2", "int2", "uint4", "int4", "uint8", "int8")
 """Types that a kernel takes apart in registers, the narrowest first; unsigned ones need no correction."""
 
 
-def _token_scales(request: Request, example: Array) -> Callable[[Operands], object]:
+def _token_scales(request: Request, example: Array) -> Callable[[base.Operands], object]:
     """One float32 scale a row, whatever the call gives."""
 
-    def expanded(call: Operands) -> Array:
+    def expanded(call: base.Operands) -> Array:
         rows = call.activations.shape[0]
         if call.activation_scales is None:
             return placed_like(np.ones(rows, np.float32), example)

@@ -17,17 +17,9 @@ from pathlib import Path
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, Span
 from tilewright.machine.arch import Arch
 from tilewright.targets.binary import CompilerWarning, DeviceBinary, refused
+from tilewright.targets.cuda import messages
 from tilewright.targets.cuda import sass as disassembly
 from tilewright.targets.cuda.headers import headers_hash, headers_of
-from tilewright.targets.cuda.messages import (
-    Resources,
-    SourceMap,
-    assembler_errors,
-    front_end_errors,
-    operator_at,
-    parse_resources,
-    parse_warnings,
-)
 from tilewright.targets.cuda.nvrtc import find_nvrtc
 from tilewright.targets.cuda.toolkit import HEADER, include_directory
 from tilewright.targets.gpu.library import Compilation
@@ -44,7 +36,7 @@ own."""
 class Binary(DeviceBinary):
     """A cubin, and its PTX, of which the driver makes code for newer generations."""
 
-    endings, counted = ("cubin", "ptx"), Resources
+    endings, counted = ("cubin", "ptx"), messages.Resources
 
     def machine_code(self) -> str:
         """SASS.  Raises CompilerNotFound without nvdisasm."""
@@ -92,8 +84,8 @@ def compile_text(text: str, arch: Arch, *, toolchain: Toolchain | None = None) -
     result = run(text, headers, arch, flags)
     if not result.image:
         raise _refused(text, result.log, lambda: run(text, headers, arch, [_virtual(arch), *flags[1:]]).assembly)
-    warnings = tuple(_placed(one, result.image) for one in parse_warnings(result.log, result.assembly))
-    return Binary(result.image, result.assembly, parse_resources(result.log), warnings)
+    warnings = tuple(_placed(one, result.image) for one in messages.parse_warnings(result.log, result.assembly))
+    return Binary(result.image, result.assembly, messages.parse_resources(result.log), warnings)
 
 
 def _nvrtc(text: str, headers: dict[str, str], arch: Arch, flags: Sequence[str]) -> Compilation:
@@ -151,24 +143,26 @@ def _virtual(arch: Arch) -> str:
 
 def _refused(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilationFailed:
     """The first error, at the author's line, with the operator whose code it stands in."""
-    errors = front_end_errors(log)
+    errors = messages.front_end_errors(log)
     if not errors:
         return _refused_by_assembler(text, log, assembly)
     first = errors[0]
     span = None if first.file == NAME else Span(first.file, first.line)
     where = f" (line {first.line} of the emitted text)" if span is None else ""
-    what = "the CUDA compiler refused the text" + _of(operator_at(text, "" if span is None else first.file, first.line))
+    what = "the CUDA compiler refused the text" + _of(
+        messages.operator_at(text, "" if span is None else first.file, first.line)
+    )
     return refused(what, [error.text for error in errors], span, where)
 
 
 def _refused_by_assembler(text: str, log: str, assembly: Callable[[], str]) -> DeviceCompilationFailed:
     """The same for what compiles to PTX that the assembler does not take: `assembly` makes that PTX again."""
-    errors = assembler_errors(log)
+    errors = messages.assembler_errors(log)
     if not errors:
         return DeviceCompilationFailed("the CUDA compiler refused the text", hint=log.strip()[-2000:])
     first = errors[0]
-    span = None if first.line is None else SourceMap.of(assembly()).at(first.line)
-    operator = operator_at(text, span.file, span.line) if span is not None else None
+    span = None if first.line is None else messages.SourceMap.of(assembly()).at(first.line)
+    operator = messages.operator_at(text, span.file, span.line) if span is not None else None
     return refused("the assembler refused the kernel" + _of(operator), [error.text for error in errors], span)
 
 
