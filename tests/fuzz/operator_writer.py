@@ -23,7 +23,7 @@ from tilewright.ir import nodes
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.nodes import TILE_OPERATORS, Buffer, Expr, Region, TileOperator
 from tilewright.ops.base import compute_dtype
-from tilewright.ops.gemm import POLICIES
+from tilewright.ops.product import POLICIES
 from tilewright.ops.reduce import COMBINE
 
 Recipe = Callable[[TileWriter], bool]

@@ -27,6 +27,7 @@ TWICE = {
     "Linear": "a layer, and a sum of products of variables",
     "Names": "of a text's identifiers, of a program's, and of a scope's",
     "Operands": "of a product of the library, of one of a processor",
+    "Product": "what operators that multiply tiles share, and a product of the library",
     "State": "of the interpreter, of the analyser",
     "Swizzle": "a layout's, and the copy engine's number for one",
     "TensorMap": "an expression, and what the emulator reads",

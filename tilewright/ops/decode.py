@@ -9,18 +9,7 @@ import numpy as np
 from tilewright.ir import dtypes
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
-from tilewright.ops.base import (
-    as_shape,
-    element,
-    elementwise,
-    is_one,
-    same_extent,
-    same_shape,
-    shape_of_rank,
-    shape_text,
-    store_element,
-    zero,
-)
+from tilewright.ops import base
 from tilewright.ops.rounding import cast_array, round_float
 
 ZEROS_MODES = ("original", "rescale", "quantized")
@@ -67,8 +56,9 @@ class Decode(ir.TileOperator):
         return dtypes.FLOAT64 if self.destination.dtype.bits == 64 else dtypes.FLOAT32
 
     def check(self) -> Iterator[str]:
-        if not same_shape(self.source.tile_shape, self.destination.tile_shape):
-            yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
+        if not base.same_shape(self.source.tile_shape, self.destination.tile_shape):
+            shapes = f"source {base.shape_text(self.source)}, destination {base.shape_text(self.destination)}"
+            yield f"shapes differ: {shapes}"
         if not -self.rank <= self.axis < self.rank:
             yield f"axis is {self.axis}, but the source has {self.rank} dimensions"
             return
@@ -85,8 +75,8 @@ class Decode(ir.TileOperator):
         shape = self._group_shape(operand)
         if shape is None or self._divisors(shape) is None:
             yield (
-                f"the {name} has shape {shape_text(operand)}, which does not fit groups of a source of "
-                f"{shape_text(self.source)}"
+                f"the {name} has shape {base.shape_text(operand)}, which does not fit groups of a source of "
+                f"{base.shape_text(self.source)}"
             )
 
     def _check_dtypes(self) -> Iterator[str]:
@@ -114,7 +104,7 @@ class Decode(ir.TileOperator):
     def _group_shape(self, operand: ir.Region) -> tuple[ir.Extent, ...] | None:
         """The shape of a scale or zero with the source's rank, or None where it has another."""
         lacks_groups = len(operand.extents) == self.rank - 1
-        shape = shape_of_rank(operand, self.rank - 1 if lacks_groups else self.rank)
+        shape = base.shape_of_rank(operand, self.rank - 1 if lacks_groups else self.rank)
         if shape is None or not lacks_groups:
             return shape
         axis = self.axis % self.rank
@@ -125,11 +115,11 @@ class Decode(ir.TileOperator):
         fit."""
         divisors: list[int | None] = []
         for axis, (extent, groups) in enumerate(zip(self.source.tile_shape, shape, strict=True)):
-            if is_one(groups):
+            if base.is_one(groups):
                 fits = axis != self.axis % self.rank or self.group_size is None or _at_most(extent, self.group_size)
                 divisors.append(None)
             elif axis != self.axis % self.rank:
-                fits = same_extent(extent, groups)
+                fits = base.same_extent(extent, groups)
                 divisors.append(1)
             elif not isinstance(extent, int) or not isinstance(groups, int):
                 return None
@@ -183,25 +173,25 @@ class Decode(ir.TileOperator):
         assert grouped is not None
         divisors = self._divisors(grouped)
         assert divisors is not None
-        wide = as_shape(wide, grouped)
+        wide = base.as_shape(wide, grouped)
         for axis, divisor in enumerate(divisors):
             if divisor not in (None, 1):
                 wide = np.take(wide, np.arange(shape[axis]) // divisor, axis=axis)
         return wide
 
     def lower(self) -> ir.Statement:
-        return elementwise(self.destination, self._lower_element, span=self.span)
+        return base.elementwise(self.destination, self._lower_element, span=self.span)
 
     def _lower_element(self, *index: ir.Expr) -> ir.Statement:
-        value = element(self.source, index)
+        value = base.element(self.source, index)
         if self.codebook is None and self.scale is None and self.zero is None:
-            return store_element(self.destination, index, value)
+            return base.store_element(self.destination, index, value)
         dtype = self.compute_dtype
         value = ir.cast(value, dtype) if self.codebook is None else self._look_up(value, self.codebook)
         for name, operand in (("mul", self.scale), ("sub", self.zero))[:: 1 if self.zeros_mode == "rescale" else -1]:
             if operand is not None:
                 value = ir.binary(name, value, ir.cast(self._grouped(operand, index), dtype))
-        return store_element(self.destination, index, value)
+        return base.store_element(self.destination, index, value)
 
     def _grouped(self, operand: ir.Region | ir.Expr, index: tuple[ir.Expr, ...]) -> ir.Expr:
         """The scale or zero of the element at `index`."""
@@ -217,7 +207,7 @@ class Decode(ir.TileOperator):
         ]
         if len(operand.extents) == self.rank - 1:
             del where[self.axis % self.rank]
-        return element(operand, where)
+        return base.element(operand, where)
 
     def _look_up(self, code: ir.Expr, values: tuple[float, ...]) -> ir.Expr:
         """The codebook's value of a code: a choice for each bit, the highest first."""
@@ -229,7 +219,7 @@ class Decode(ir.TileOperator):
         if len(values) == 1:
             return ir.const(float(values[0]), self.compute_dtype)
         half = len(values) // 2
-        chosen = ir.binary("ne", ir.binary("and", code, ir.const(half, dtypes.UINT8)), zero(dtypes.UINT8))
+        chosen = ir.binary("ne", ir.binary("and", code, ir.const(half, dtypes.UINT8)), base.zero(dtypes.UINT8))
         return ir.Select(
             self.compute_dtype, chosen, self._choose(code, values[half:]), self._choose(code, values[:half])
         )

@@ -10,22 +10,7 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST, LEAST
-from tilewright.ops.base import (
-    accumulator,
-    along_lines,
-    begin,
-    check_known,
-    compute_dtype,
-    element,
-    full_index,
-    get,
-    is_one,
-    put,
-    same_shape,
-    serial,
-    shape_text,
-    zero,
-)
+from tilewright.ops import base
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
 COMBINE: Mapping[str, str] = {
@@ -83,23 +68,23 @@ class Reduce(ir.TileOperator):
             return destination
         if not self.is_sum:
             return source
-        return destination if destination.is_integer else compute_dtype(source, destination)
+        return destination if destination.is_integer else base.compute_dtype(source, destination)
 
     def check(self) -> Iterator[str]:
         rank = len(self.source.extents)
-        yield from check_known(source=self.source)
+        yield from base.check_known(source=self.source)
         if self.kind not in COMBINE:
             yield f"the kind is {self.kind!r}, but should be one of {', '.join(COMBINE)}"
         if not -rank <= self.dim < rank:
             yield f"dim is {self.dim}, but the source has {rank} dimensions"
             return
         kept = [extent for axis, extent in enumerate(self.source.extents) if axis != self.axis]
-        squeezed = tuple(extent for extent in kept if not is_one(extent)) or (1,)
-        if not same_shape(squeezed, self.destination.tile_shape):
+        squeezed = tuple(extent for extent in kept if not base.is_one(extent)) or (1,)
+        if not base.same_shape(squeezed, self.destination.tile_shape):
             expected = "(" + ", ".join(str(extent) for extent in kept or [1]) + ")"
             yield (
-                f"folding dimension {self.axis} of {shape_text(self.source)} gives {expected}, "
-                f"but the destination has shape {shape_text(self.destination)}"
+                f"folding dimension {self.axis} of {base.shape_text(self.source)} gives {expected}, "
+                f"but the destination has shape {base.shape_text(self.destination)}"
             )
         yield from self._check_dtypes()
 
@@ -144,29 +129,31 @@ class Reduce(ir.TileOperator):
         return round_float(wide, destination)
 
     def lower(self) -> ir.Statement:
-        return along_lines(self.source.static_extents, self.axis, self._lower_element, self.span)
+        return base.along_lines(self.source.static_extents, self.axis, self._lower_element, self.span)
 
     def _lower_element(self, index: dict[int, ir.Var]) -> list[ir.Statement]:
         """One element of the destination: a scalar accumulator over the folded dimension."""
         combine = COMBINE[self.kind]
         length = self.source.static_extents[self.axis]
-        total = accumulator("total", self.value_dtype)
-        place: list[ir.Expr] = [var for axis, var in index.items() if not is_one(self.source.extents[axis])]
+        total = base.accumulator("total", self.value_dtype)
+        place: list[ir.Expr] = [var for axis, var in index.items() if not base.is_one(self.source.extents[axis])]
 
         def value(at: ir.Expr) -> ir.Expr:
-            return self._value(element(self.source, [index.get(axis, at) for axis in range(len(self.source.extents))]))
+            return self._value(
+                base.element(self.source, [index.get(axis, at) for axis in range(len(self.source.extents))])
+            )
 
         def step(k: ir.Var) -> list[ir.Statement]:
-            return [put(total, self._combined(combine, get(total), value(k)))]
+            return [base.put(total, self._combined(combine, base.get(total), value(k)))]
 
-        destination = full_index(self.destination, place or [ir.const(0)])
-        result = ir.cast(get(total), self.destination.dtype)
+        destination = base.full_index(self.destination, place or [ir.const(0)])
+        result = ir.cast(base.get(total), self.destination.dtype)
         if not self.clear:
             old = ir.Region(self.destination.buffer, destination, (1,) * len(destination))
-            result = self.with_old(element(old, [ir.const(0)]), get(total))
+            result = self.with_old(base.element(old, [ir.const(0)]), base.get(total))
         return [
-            begin(total, value(ir.const(0))),
-            serial("k", 1, length, step),
+            base.begin(total, value(ir.const(0))),
+            base.serial("k", 1, length, step),
             ir.Store(self.destination.buffer, destination, result),
         ]
 
@@ -193,7 +180,7 @@ class Reduce(ir.TileOperator):
 
 
 def _truth(value: ir.Expr) -> ir.Expr:
-    return value if value.dtype.kind == "bool" else ir.binary("ne", value, zero(value.dtype))
+    return value if value.dtype.kind == "bool" else ir.binary("ne", value, base.zero(value.dtype))
 
 
 def absolute(values: np.ndarray, dtype: DType) -> np.ndarray:

@@ -13,24 +13,7 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST
-from tilewright.ops.base import (
-    accumulator,
-    along_lines,
-    as_shape,
-    begin,
-    check_known,
-    compute_dtype,
-    element,
-    get,
-    parallel,
-    put,
-    same_shape,
-    serial,
-    shape_of_rank,
-    shape_text,
-    static_shape_of_rank,
-    store_element,
-)
+from tilewright.ops import base
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
 KINDS = {"sum": "add", "max": "max"}
@@ -67,7 +50,7 @@ class Scan(ir.TileOperator):
     def shape(self) -> tuple[int, ...]:
         """Of the tile that both regions are: one of them may have dimensions of extent 1 in front."""
         rank = min(len(self.source.extents), len(self.destination.extents))
-        shape = static_shape_of_rank(self.source, rank)
+        shape = base.static_shape_of_rank(self.source, rank)
         assert shape is not None
         return shape
 
@@ -79,14 +62,15 @@ class Scan(ir.TileOperator):
     def check(self) -> Iterator[str]:
         rank = min(len(self.source.extents), len(self.destination.extents))
         source, destination = self.source.dtype, self.destination.dtype
-        of_source, of_destination = shape_of_rank(self.source, rank), shape_of_rank(self.destination, rank)
-        yield from check_known(source=self.source)
+        of_source, of_destination = base.shape_of_rank(self.source, rank), base.shape_of_rank(self.destination, rank)
+        yield from base.check_known(source=self.source)
         if self.kind not in KINDS:
             yield f"the kind is {self.kind!r}, but should be one of {', '.join(KINDS)}"
         if not -rank <= self.dim < rank:
             yield f"dim is {self.dim}, but the source has {rank} dimensions"
-        if of_source is None or of_destination is None or not same_shape(of_source, of_destination):
-            yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
+        if of_source is None or of_destination is None or not base.same_shape(of_source, of_destination):
+            shapes = f"source {base.shape_text(self.source)}, destination {base.shape_text(self.destination)}"
+            yield f"shapes differ: {shapes}"
         if destination.kind == "bool" or (source.is_float and not destination.is_float):
             yield f"a running {self.kind} of {source} does not fit a destination of {destination}"
 
@@ -94,7 +78,7 @@ class Scan(ir.TileOperator):
         return ir.Effects(reads=(self.source,), writes=(self.destination,))
 
     def reference(self, source: np.ndarray) -> tuple[np.ndarray]:
-        source = as_shape(source, self.shape)
+        source = base.as_shape(source, self.shape)
         values = np.flip(source, self.axis) if self.reverse else source
         result = self._scan(values)
         return (np.flip(result, self.axis) if self.reverse else result,)
@@ -109,7 +93,7 @@ class Scan(ir.TileOperator):
             return round_float(np.add.accumulate(values.astype(np.float64), axis=self.axis), destination)
 
     def lower(self) -> ir.Statement:
-        return along_lines(self.shape, self.axis, self._lower_line, self.span)
+        return base.along_lines(self.shape, self.axis, self._lower_line, self.span)
 
     def lower_divided(self, threads: int) -> ir.Statement | None:
         """The same where a block's threads share memory and lines are few: each line in parts, and a scan of what they
@@ -128,16 +112,16 @@ class Scan(ir.TileOperator):
         sums = ir.Buffer("sums", (*shape, parts), self._wide(), "shared")
 
         def summed(*index: ir.Var) -> list[ir.Statement]:
-            total, part = accumulator("total", sums.dtype), index[-1]
+            total, part = base.accumulator("total", sums.dtype), index[-1]
             at = partial(self._of_part, dict(zip(kept, index)), part, length // parts)
             return [
-                begin(total, element(self.source, at(ir.const(0)))),
-                serial("k", 1, length // parts, lambda k: [put(total, self._folded(get(total), at(k)))]),
-                ir.Store(sums, index, get(total)),
+                base.begin(total, base.element(self.source, at(ir.const(0)))),
+                base.serial("k", 1, length // parts, lambda k: [base.put(total, self._folded(base.get(total), at(k)))]),
+                ir.Store(sums, index, base.get(total)),
             ]
 
         def finished(*index: ir.Var) -> list[ir.Statement]:
-            total, part = accumulator("total", sums.dtype), index[-1]
+            total, part = base.accumulator("total", sums.dtype), index[-1]
             at = partial(self._of_part, dict(zip(kept, index)), part, length // parts)
             before = ir.Load(
                 sums.dtype, offsets, (*index[:-1], ir.binary("max", ir.binary("sub", part, ir.const(1)), ir.const(0)))
@@ -147,16 +131,14 @@ class Scan(ir.TileOperator):
                 sums.dtype, ir.binary("gt", part, ir.const(0)), self._folded(before, first), self._element(first)
             )
             return [
-                begin(total, begun),
-                store_element(self.destination, first, get(total)),
-                serial("k", 1, length // parts, lambda k: [
-                    put(total, self._folded(get(total), at(k))), store_element(self.destination, at(k), get(total)),
-                ]),
-            ]  # fmt: skip
+                base.begin(total, begun),
+                base.store_element(self.destination, first, base.get(total)),
+                base.serial("k", 1, length // parts, lambda k: self._next(total, at(k))),
+            ]
 
         offsets, scanned = self._scan_of_parts(sums)
-        begun = parallel(sums.static_shape, summed, span=self.span)
-        return ir.seq(ir.Allocate(sums), begun, *scanned, parallel(sums.static_shape, finished, span=self.span))
+        begun = base.parallel(sums.static_shape, summed, span=self.span)
+        return ir.seq(ir.Allocate(sums), begun, *scanned, base.parallel(sums.static_shape, finished, span=self.span))
 
     def _scan_of_parts(self, sums: ir.Buffer) -> tuple[ir.Buffer, list[ir.Statement]]:
         """The running results along the last dimension of a shared tile, those at twice the distance in each step."""
@@ -178,7 +160,7 @@ class Scan(ir.TileOperator):
                     after, index, ir.Select(own.dtype, reached, ir.binary(KINDS[self.kind], other, own), own)
                 )
 
-            made += [ir.Allocate(after), parallel(sums.static_shape, step, span=self.span)]
+            made += [ir.Allocate(after), base.parallel(sums.static_shape, step, span=self.span)]
             sums, distance = after, distance * 2
         return sums, made
 
@@ -190,27 +172,25 @@ class Scan(ir.TileOperator):
         return [line.get(axis, place) for axis in range(len(self.shape))]
 
     def _element(self, place: list[ir.Expr]) -> ir.Expr:
-        return ir.cast(element(self.source, place), self._wide())
+        return ir.cast(base.element(self.source, place), self._wide())
 
     def _folded(self, total: ir.Expr, place: list[ir.Expr]) -> ir.Expr:
         return ir.binary(KINDS[self.kind], total, self._element(place))
 
+    def _next(self, total: ir.Buffer, place: list[ir.Expr]) -> list[ir.Statement]:
+        """An element, folded into what runs along a line and stored."""
+        folded = base.put(total, self._folded(base.get(total), place))
+        return [folded, base.store_element(self.destination, place, base.get(total))]
+
     def _lower_line(self, index: dict[int, ir.Var]) -> list[ir.Statement]:
         """One line along the dimension: a scalar accumulator, stored after every element."""
-        total = accumulator("total", self._wide())
+        total = base.accumulator("total", self._wide())
         at = partial(self._of_part, index, ir.const(0), 0)
-
-        def step(k: ir.Var) -> list[ir.Statement]:
-            return [
-                put(total, self._folded(get(total), at(k))),
-                store_element(self.destination, at(k), get(total)),
-            ]
-
         first = at(ir.const(0))
         return [
-            begin(total, element(self.source, first)),
-            store_element(self.destination, first, get(total)),
-            serial("k", 1, self.shape[self.axis], step),
+            base.begin(total, base.element(self.source, first)),
+            base.store_element(self.destination, first, base.get(total)),
+            base.serial("k", 1, self.shape[self.axis], lambda k: self._next(total, at(k))),
         ]
 
     def _wide(self) -> DType:
@@ -218,4 +198,4 @@ class Scan(ir.TileOperator):
         if self.kind == "max":
             return self.source.dtype
         destination = self.destination.dtype
-        return destination if destination.is_integer else compute_dtype(self.source.dtype, destination)
+        return destination if destination.is_integer else base.compute_dtype(self.source.dtype, destination)

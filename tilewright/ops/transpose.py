@@ -7,16 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright.ir.nodes import Effects, Region, Statement, TileOperator, tile_operator
-from tilewright.ops.base import (
-    as_shape,
-    check_known,
-    element,
-    parallel,
-    same_shape,
-    shape_of_rank,
-    shape_text,
-    store_element,
-)
+from tilewright.ops import base
 from tilewright.ops.rounding import cast_array
 
 OWN = "own"
@@ -39,12 +30,12 @@ class Transpose(TileOperator):
     prefer: str | None = None
 
     def check(self) -> Iterator[str]:
-        source, destination = shape_of_rank(self.source, 2), shape_of_rank(self.destination, 2)
-        yield from check_known(source=self.source, destination=self.destination)
-        if source is None or destination is None or not same_shape(source, destination[::-1]):
+        source, destination = base.shape_of_rank(self.source, 2), base.shape_of_rank(self.destination, 2)
+        yield from base.check_known(source=self.source, destination=self.destination)
+        if source is None or destination is None or not base.same_shape(source, destination[::-1]):
             yield (
-                f"the source has shape {shape_text(self.source)}, "
-                f"but the destination, {shape_text(self.destination)}, is not its transpose"
+                f"the source has shape {base.shape_text(self.source)}, "
+                f"but the destination, {base.shape_text(self.destination)}, is not its transpose"
             )
         if self.source.buffer is self.destination.buffer:
             yield "the source and the destination are the same buffer"
@@ -53,14 +44,14 @@ class Transpose(TileOperator):
         return Effects(reads=(self.source,), writes=(self.destination,))
 
     def reference(self, source: np.ndarray) -> tuple[np.ndarray]:
-        matrix = as_shape(source, shape_of_rank(self.source, 2))
+        matrix = base.as_shape(source, base.shape_of_rank(self.source, 2))
         return (cast_array(matrix.T, self.source.dtype, self.destination.dtype),)
 
     def lower(self) -> Statement:
-        shape = shape_of_rank(self.destination, 2)
+        shape = base.shape_of_rank(self.destination, 2)
         assert shape is not None
-        return parallel(
+        return base.parallel(
             shape,
-            lambda i, j: store_element(self.destination, (i, j), element(self.source, (j, i))),
+            lambda i, j: base.store_element(self.destination, (i, j), base.element(self.source, (j, i))),
             span=self.span,
         )

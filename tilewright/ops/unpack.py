@@ -7,24 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, FLOAT32, INT8, INT32, UINT32, DType
-from tilewright.ir.nodes import (
-    Effects,
-    Expr,
-    Load,
-    Region,
-    Reinterpret,
-    Select,
-    Statement,
-    TileOperator,
-    Var,
-    binary,
-    cast,
-    const,
-    index_binary,
-    seq,
-    tile_operator,
-)
 from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
 from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, static_shape_of_rank, store_element
@@ -37,8 +21,8 @@ LINES = {"scale": "scales", "zero": "zeros"}
 """Fields of a record by the operand that takes a column of them."""
 
 
-@tile_operator("unpack")
-class Unpack(TileOperator):
+@ir.tile_operator("unpack")
+class Unpack(ir.TileOperator):
     """What records hold, as numbers.
 
     Fields
@@ -62,16 +46,16 @@ class Unpack(TileOperator):
         become, the first one in its low half; None where codes that stand for values are looked up otherwise.
     """
 
-    source: Region
+    source: ir.Region
     form: FragmentRecords
-    codes: Region | None = None
-    scale: Region | None = None
-    zero: Region | None = None
+    codes: ir.Region | None = None
+    scale: ir.Region | None = None
+    zero: ir.Region | None = None
     first: int = 0
     offset: int | None = None
     scaled: bool = False
     zeros_mode: str | None = None
-    table: Region | None = None
+    table: ir.Region | None = None
     lifted: bool = False
 
     @property
@@ -105,7 +89,7 @@ class Unpack(TileOperator):
         if self.codes is not None:
             yield from self._check_codes(self.codes)
         for name, field in LINES.items():
-            operand: Region | None = getattr(self, name)
+            operand: ir.Region | None = getattr(self, name)
             if operand is None:
                 continue
             if getattr(self.form, name) is None:
@@ -142,7 +126,7 @@ class Unpack(TileOperator):
         if self.table is not None and (self.table.dtype != UINT32 or self.table.tile_shape != TABLE):
             yield f"the table is {self.table.dtype} of shape {shape_text(self.table)}, expected uint32 of {TABLE}"
 
-    def _check_codes(self, codes: Region) -> Iterator[str]:
+    def _check_codes(self, codes: ir.Region) -> Iterator[str]:
         shape, step = shape_of_rank(codes, 2), 32 if self.as_bytes else 8 * self.form.packed
         if shape is None or shape[0] != self.rows or not isinstance(shape[1], int):
             yield f"the codes have shape {shape_text(codes)}, but the records have {self.rows} rows"
@@ -153,8 +137,8 @@ class Unpack(TileOperator):
         if codes.dtype != self.form.operand and not self.as_bytes:
             yield f"the codes are {codes.dtype}, but the records are ordered for {self.form.operand}"
 
-    def effects(self) -> Effects:
-        return Effects(
+    def effects(self) -> ir.Effects:
+        return ir.Effects(
             reads=(self.source,) if self.table is None else (self.source, self.table),
             writes=tuple(w for w in (self.codes, self.scale, self.zero) if w is not None),
         )
@@ -210,126 +194,130 @@ class Unpack(TileOperator):
 
     # Generic lowering ---------------------------------------------------------------------------
 
-    def lower(self) -> Statement:
-        made: list[Statement] = []
+    def lower(self) -> ir.Statement:
+        made: list[ir.Statement] = []
         if self.codes is not None:
             made.append(parallel((self.rows, self.columns), self._lower_code, span=self.span))
         for name, field in LINES.items():
-            operand: Region | None = getattr(self, name)
+            operand: ir.Region | None = getattr(self, name)
             if operand is not None:
                 made.append(parallel((self.rows,), self._lower_line(operand, field), span=self.span))
-        return made[0] if len(made) == 1 else seq(*made)
+        return made[0] if len(made) == 1 else ir.seq(*made)
 
-    def _lower_code(self, i: Var, j: Var) -> Statement:
+    def _lower_code(self, i: ir.Var, j: ir.Var) -> ir.Statement:
         assert self.codes is not None
         form = self.form
-        column: Expr = index_binary("add", j, self.first)
+        column: ir.Expr = ir.index_binary("add", j, self.first)
         if self.as_bytes:
             return self._lower_byte(i, column, j)
         unsigned = self._code(i, column)
         value = self._number(unsigned)
         if self.offset is not None and form.operand.is_integer:
-            group = index_binary("floordiv", column, form.group)
-            value = binary("sub", value, const(float(self.offset), FLOAT32))
+            group = ir.index_binary("floordiv", column, form.group)
+            value = ir.binary("sub", value, ir.const(float(self.offset), FLOAT32))
             if self.zeros_mode is not None:
-                value = binary("sub", value, self._line_value("zeros", i, group))
+                value = ir.binary("sub", value, self._line_value("zeros", i, group))
             if self.scaled:
-                value = binary("mul", value, self._line_value("scales", i, group))
+                value = ir.binary("mul", value, self._line_value("scales", i, group))
         elif self.offset is not None:
-            value = binary("sub", value, const(float(self.offset), FLOAT32))
+            value = ir.binary("sub", value, ir.const(float(self.offset), FLOAT32))
             if self.scaled:
-                group = index_binary("floordiv", column, form.group)
+                group = ir.index_binary("floordiv", column, form.group)
                 scale = self._line_value("scales", i, group)
-                value = binary("mul", value, scale)
+                value = ir.binary("mul", value, scale)
                 if self.lifted:
-                    value = binary("mul", value, const(self.form.lifted_unit, FLOAT32))
+                    value = ir.binary("mul", value, ir.const(self.form.lifted_unit, FLOAT32))
                 if self.zeros_mode is not None:
                     zero = self._line_value("zeros", i, group)
-                    less = binary("mul", zero, scale) if self.zeros_mode == "original" else zero
-                    value = binary("sub", value, cast(cast(less, form.operand), FLOAT32))
+                    less = ir.binary("mul", zero, scale) if self.zeros_mode == "original" else zero
+                    value = ir.binary("sub", value, ir.cast(ir.cast(less, form.operand), FLOAT32))
         else:
-            upper = binary("lt", index_binary("floormod", i, 16), const(8))
-            unit = Select(FLOAT32, upper, *(const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
-            value = binary("mul", binary("add", value, const(float(form.raw_bias), FLOAT32)), unit)
+            upper = ir.binary("lt", ir.index_binary("floormod", i, 16), ir.const(8))
+            unit = ir.Select(FLOAT32, upper, *(ir.const(form.raw_unit(h), FLOAT32) for h in (0, 1)))
+            value = ir.binary("mul", ir.binary("add", value, ir.const(float(form.raw_bias), FLOAT32)), unit)
         return store_element(self.codes, (i, j), value)
 
-    def _code(self, i: Expr, column: Expr) -> Expr:
+    def _code(self, i: ir.Expr, column: ir.Expr) -> ir.Expr:
         """The code of a row and a column, unsigned."""
         form = self.form
-        place = (index_binary("floormod", i, form.rows), column)
+        place = (ir.index_binary("floormod", i, form.rows), column)
         return self._field("codes", form.codes(), ALL[f"uint{form.bits}"], place, i)
 
-    def _lower_byte(self, i: Var, k: Expr, j: Var) -> Statement:
+    def _lower_byte(self, i: ir.Var, k: ir.Expr, j: ir.Var) -> ir.Statement:
         """A code as a byte, a multiple of its place's unit."""
         assert self.codes is not None
         column, unit = self.form.byte_column(IndexExpr(k)).expr, self.form.byte_unit(IndexExpr(k)).expr
-        value = binary("shl", cast(self._code(i, column), INT32), cast(unit, INT32))
+        value = ir.binary("shl", ir.cast(self._code(i, column), INT32), ir.cast(unit, INT32))
         return store_element(self.codes, (i, j), value)
 
-    def _number(self, unsigned: Expr) -> Expr:
+    def _number(self, unsigned: ir.Expr) -> ir.Expr:
         """What a code stands for, float32."""
-        form, code = self.form, cast(unsigned, INT32)
+        form, code = self.form, ir.cast(unsigned, INT32)
         if form.small_float is not None:
-            return self._small_float(cast(unsigned, UINT32), form.small_float)
+            return self._small_float(ir.cast(unsigned, UINT32), form.small_float)
         if form.values is not None:
             return self._look_up(code, form.values)
         if form.operand.bits == 16:
-            return cast(code, FLOAT32)
+            return ir.cast(code, FLOAT32)
         if form.bits == 8:
-            return cast(Reinterpret(form.operand, unsigned), FLOAT32)
+            return ir.cast(ir.Reinterpret(form.operand, unsigned), FLOAT32)
         if form.has_low_signs:
-            sign = binary("sub", const(0), binary("and", code, const(1)))
-            return cast(binary("xor", binary("shr", code, const(1)), sign), FLOAT32)
+            sign = ir.binary("sub", ir.const(0), ir.binary("and", code, ir.const(1)))
+            return ir.cast(ir.binary("xor", ir.binary("shr", code, ir.const(1)), sign), FLOAT32)
         half = 1 << form.bits - 1
-        return cast(binary("sub", binary("xor", code, const(half)), const(half)), FLOAT32)
+        return ir.cast(ir.binary("sub", ir.binary("xor", code, ir.const(half)), ir.const(half)), FLOAT32)
 
-    def _small_float(self, code: Expr, parts: tuple[int, int]) -> Expr:
+    def _small_float(self, code: ir.Expr, parts: tuple[int, int]) -> ir.Expr:
         """The value of a code that is a float: its bits in a wider one's places, times the difference of their
         biases."""
         mantissa, bias = parts
         top = self.form.bits - 1
-        sign = binary("shl", binary("and", code, const(1 << top, UINT32)), const(31 - top, UINT32))
-        rest = binary("shl", binary("and", code, const((1 << top) - 1, UINT32)), const(23 - mantissa, UINT32))
-        return binary("mul", Reinterpret(FLOAT32, binary("or", sign, rest)), const(2.0 ** (127 - bias), FLOAT32))
+        sign = ir.binary("shl", ir.binary("and", code, ir.const(1 << top, UINT32)), ir.const(31 - top, UINT32))
+        rest = ir.binary(
+            "shl", ir.binary("and", code, ir.const((1 << top) - 1, UINT32)), ir.const(23 - mantissa, UINT32)
+        )
+        return ir.binary(
+            "mul", ir.Reinterpret(FLOAT32, ir.binary("or", sign, rest)), ir.const(2.0 ** (127 - bias), FLOAT32)
+        )
 
-    def _look_up(self, code: Expr, values: Sequence[float]) -> Expr:
+    def _look_up(self, code: ir.Expr, values: Sequence[float]) -> ir.Expr:
         """The value of a code: a choice for each bit, the highest first."""
         if len(values) == 1:
-            return const(float(values[0]), FLOAT32)
+            return ir.const(float(values[0]), FLOAT32)
         half = len(values) // 2
-        upper = binary("ne", binary("and", code, const(half)), const(0))
-        return Select(FLOAT32, upper, self._look_up(code, values[half:]), self._look_up(code, values[:half]))
+        upper = ir.binary("ne", ir.binary("and", code, ir.const(half)), ir.const(0))
+        return ir.Select(FLOAT32, upper, self._look_up(code, values[half:]), self._look_up(code, values[:half]))
 
-    def _lower_line(self, operand: Region, field: str) -> Callable[[Var], Statement]:
+    def _lower_line(self, operand: ir.Region, field: str) -> Callable[[ir.Var], ir.Statement]:
         return lambda i: store_element(operand, (i,), self._line_value(field, i))
 
-    def _line_value(self, field: str, i: Expr, group: Expr | None = None) -> Expr:
+    def _line_value(self, field: str, i: ir.Expr, group: ir.Expr | None = None) -> ir.Expr:
         dtype = self.form.scale if field == "scales" else self.form.zero
         assert dtype is not None
-        group = const(self.first // self.form.group) if group is None else group
-        place = (index_binary("floormod", i, self.form.rows), group)
-        return cast(self._field(field, self.form.lines(), dtype, place, i), FLOAT32)
+        group = ir.const(self.first // self.form.group) if group is None else group
+        place = (ir.index_binary("floormod", i, self.form.rows), group)
+        return ir.cast(self._field(field, self.form.lines(), dtype, place, i), FLOAT32)
 
-    def _field(self, field: str, layout: Layout, dtype: DType, place: Sequence[Expr], row: Expr) -> Expr:
+    def _field(self, field: str, layout: Layout, dtype: DType, place: Sequence[ir.Expr], row: ir.Expr) -> ir.Expr:
         """An element of a field of the record that holds a row."""
         return word_field(
             lambda word: self._word(row, word), layout.expression("memory", place), self.form.offset(field), dtype
         )
 
-    def _word(self, row: Expr, word: Expr) -> Expr:
-        record = index_binary("floordiv", row, self.form.rows)
+    def _word(self, row: ir.Expr, word: ir.Expr) -> ir.Expr:
+        record = ir.index_binary("floordiv", row, self.form.rows)
         index = (record, word) if len(self.source.tile_shape) == 2 else (word,)
-        return Load(UINT32, self.source.buffer, full_index(self.source, index))
+        return ir.Load(UINT32, self.source.buffer, full_index(self.source, index))
 
 
 @dataclass(frozen=True, slots=True)
 class IndexExpr:
     """An index that is reckoned with by operators."""
 
-    expr: Expr
+    expr: ir.Expr
 
     def _with(self, op: str, other: IndexExpr | int) -> IndexExpr:
-        return IndexExpr(index_binary(op, self.expr, other.expr if isinstance(other, IndexExpr) else other))
+        return IndexExpr(ir.index_binary(op, self.expr, other.expr if isinstance(other, IndexExpr) else other))
 
     def __add__(self, other: IndexExpr | int) -> IndexExpr:
         return self._with("add", other)
@@ -346,14 +334,14 @@ class IndexExpr:
         return self._with("floormod", other)
 
 
-def word_field(load: Callable[[Expr], Expr], number: Expr, offset: int, dtype: DType) -> Expr:
+def word_field(load: Callable[[ir.Expr], ir.Expr], number: ir.Expr, offset: int, dtype: DType) -> ir.Expr:
     """Element `number` of a field that starts at byte `offset`, out of the 32-bit word that ``load(word)`` gives."""
     per_word = 32 // dtype.bits
-    word = load(index_binary("add", index_binary("floordiv", number, per_word), offset // 4))
+    word = load(ir.index_binary("add", ir.index_binary("floordiv", number, per_word), offset // 4))
     if per_word == 1:
-        return Reinterpret(dtype, word)
-    shift = index_binary("mul", index_binary("floormod", number, per_word), dtype.bits)
-    raw = binary("and", binary("shr", word, cast(shift, UINT32)), const((1 << dtype.bits) - 1, UINT32))
+        return ir.Reinterpret(dtype, word)
+    shift = ir.index_binary("mul", ir.index_binary("floormod", number, per_word), dtype.bits)
+    raw = ir.binary("and", ir.binary("shr", word, ir.cast(shift, UINT32)), ir.const((1 << dtype.bits) - 1, UINT32))
     unsigned = ALL[f"uint{dtype.bits}"]
-    narrow = cast(raw, unsigned)
-    return narrow if dtype == unsigned else Reinterpret(dtype, narrow)
+    narrow = ir.cast(raw, unsigned)
+    return narrow if dtype == unsigned else ir.Reinterpret(dtype, narrow)

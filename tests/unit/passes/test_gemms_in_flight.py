@@ -12,7 +12,7 @@ from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import find
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.delay_waits import delay_waits
 from tilewright.passes.tile.gemms.load_ahead import load_ahead

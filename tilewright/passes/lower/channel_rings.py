@@ -14,7 +14,7 @@ from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
 from tilewright.ops.load_ahead import LoadAhead
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"

@@ -27,9 +27,9 @@ from tilewright.ops.fill import Fill
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.load_ahead import LoadAhead
+from tilewright.ops.product import Product
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
-from tilewright.ops.sparse_gemm import Product
 from tilewright.ops.transpose import OWN, Transpose
 from tilewright.ops.unpack import Unpack
 from tilewright.passes.context import Context

@@ -18,7 +18,7 @@ from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.load_ahead import LoadAhead
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.lower.block_view import BlockView
 
 WORDS = 4

@@ -23,7 +23,8 @@ from tilewright.layout.digits import REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.load_ahead import LoadAhead
-from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.ops.product import Product
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.instructions import PTX_NAMES

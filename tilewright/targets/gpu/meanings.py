@@ -15,7 +15,7 @@ from tilewright.ir.nodes import Call, Region
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops.gemm import integer_product
+from tilewright.ops.product import integer_product
 from tilewright.ops.rounding import round_float, wrap
 
 _PRODUCTS: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}

@@ -17,7 +17,7 @@ from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import zero
 from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 

@@ -16,10 +16,9 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
-from tilewright.ops.gemm import Gemm
+from tilewright.ops.product import Product
 from tilewright.ops.reduce import Reduce
 from tilewright.ops.scan import Scan
-from tilewright.ops.sparse_gemm import SparseGemm
 
 LOOKED_AT = 64
 """Iterations of a loop that are counted one by one; of more, so many at even distances."""
@@ -152,7 +151,7 @@ def _count(node: object, values: dict[ir.Var, int], threads: int) -> Work:
 
 def _count_tiles(node: ir.Statement, made: Work) -> None:
     """An operator on whole tiles."""
-    if isinstance(node, (Gemm, SparseGemm)):
+    if isinstance(node, Product):
         m, n = _last(node.c)
         rows, columns = _last(node.b)
         k = columns if node.transpose_b else rows

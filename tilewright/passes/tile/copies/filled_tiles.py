@@ -12,7 +12,7 @@ from tilewright.ir.visitor import find
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import BULK, ENGINE, Copy
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy
 from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported

@@ -10,8 +10,10 @@ from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import repeat
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, MatrixInstruction
+from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.ops.product import Product
+from tilewright.ops.sparse_gemm import SparseGemm
 
 SWIZZLED_ROWS = 8
 """Rows after which the pattern of every swizzle begins again."""
@@ -134,7 +136,7 @@ def _unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Spans, ar
         reason = _sparse_unsupported(gemm, instruction)
         if reason is not None:
             return reason
-    elif any(more is not None for more in (gemm.scale_a, gemm.scale_b, gemm.shift, gemm.promote_every)):
+    elif isinstance(gemm, Gemm) and not gemm.is_plain:
         return "the product is scaled, shifted or promoted"
     if gemm.c.buffer.scope != "fragment" or not (gemm.c.is_whole or (instruction.asynchronous and _begins(gemm.c))):
         return "the accumulator is not a whole fragment" + (" nor its first columns" * instruction.asynchronous)

@@ -23,8 +23,9 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.machine.arch import Arch
+from tilewright.ops.base import matrix_shape
 from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm, matrix_shape
+from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 
 WIDER = ("float16", "bfloat16", "float32", "float64")

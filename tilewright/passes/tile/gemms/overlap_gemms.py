@@ -39,7 +39,8 @@ from tilewright.ir.effects import touched
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewritten, find, put, walk
 from tilewright.ops.fill import Fill
-from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.ops.product import Product
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
@@ -176,7 +177,8 @@ class _Roles(RoleRewriter):
         started = replace(gemm, token=token)
         if cleared is not None:
             before = before[:-1]
-            started = replace(started, clear=ir.index_binary("eq", first.number, first.first))
+            clear = ir.index_binary("eq", first.number, first.first)
+            started = replace(started, clear=clear)  # type: ignore[call-arg]  # a field of each class of products
         waited: list[ir.Statement] = [ir.Commit(token, span=gemm.span), ir.Wait(token, 1, span=gemm.span)]
         for release, iterations in releases:
             earlier = replace(release, iteration=iterations.number - 1)

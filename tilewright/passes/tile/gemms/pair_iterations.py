@@ -31,7 +31,8 @@ from dataclasses import replace
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, seq
 from tilewright.ir.substitution import substitute
-from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.ops.product import Product
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.scoped import fresh
 
 FIRST_TWO = 0x44444444

@@ -47,7 +47,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import find, holds, walk
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import conditional

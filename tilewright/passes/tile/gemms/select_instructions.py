@@ -15,9 +15,9 @@ from tilewright.ir.visitor import changed, find, kernels
 from tilewright.layout.layout import Layout
 from tilewright.layout.threads import permuted
 from tilewright.machine.arch import Arch
-from tilewright.ops.gemm import Gemm
 from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.sparse_gemm import Product, SparseGemm
+from tilewright.ops.product import Product
+from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.engine_checks import lies_in_boxes
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
@@ -55,9 +55,7 @@ def select_instructions(function: Function, context: Context) -> Function:
                 if slow is not None:
                     better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))
                     context.warn(f"threads multiply element by element: {slow}", gemm.span, better)
-    return function.with_body(
-        changed(function.body, Gemm, SparseGemm, by=lambda gemm: replace(gemm, plan=plans.get(gemm)))
-    )
+    return function.with_body(changed(function.body, Product, by=lambda gemm: replace(gemm, plan=plans.get(gemm))))
 
 
 def gemms_of(kernel: Kernel) -> dict[Product, int]:

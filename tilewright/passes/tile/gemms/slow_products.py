@@ -11,7 +11,7 @@ from tilewright.ir.nodes import WARP, Buffer, Region, const
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.gemm import Gemm
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.tile.gemms.gemm_candidates import candidates_of
 
 STEP = 16

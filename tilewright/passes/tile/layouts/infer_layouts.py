@@ -26,8 +26,8 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.tables import AnyLayout, TableLayout
 from tilewright.layout.threads import shared_rows, spread
 from tilewright.machine.arch import Arch
+from tilewright.ops.product import Product
 from tilewright.ops.reduce import Reduce
-from tilewright.ops.sparse_gemm import Product
 from tilewright.passes.context import CHOICES, Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import by_bytes, slot_buffers, tiles_by_hand

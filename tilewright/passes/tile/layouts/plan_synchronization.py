@@ -30,7 +30,7 @@ from tilewright.ir.control import perform, performed
 from tilewright.ir.effects import root
 from tilewright.ir.visitor import find, holds, walk, with_statements
 from tilewright.ops.copy import Copy
-from tilewright.ops.sparse_gemm import Product
+from tilewright.ops.product import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers, tiles_by_hand
