@@ -3,7 +3,7 @@ tensors fit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,12 +128,10 @@ class WeightForms:
         config = self.config
         parts = {"multipliers": multipliers, "divisors": divisors, "g_idx": g_idx}
         self._need(scale=scale, zeros=zeros)
-        points = None if zeros is None else as_numpy(zeros)
-        if points is not None and config.zeros_mode == "quantized" and config.with_zeros:
-            points = zero_points(points, config.facts().N, config.format.bits)
+        grouped, block = self._groups({"scales": scale, "zeros": zeros})
         made = QuantizedWeight(
-            self._codes(weight), config.format, None if scale is None else as_numpy(scale), points,
-            config.zeros_mode if config.with_zeros else "original", config.block, tensor_scale=tensor_scale,
+            self._codes(weight), config.format, **grouped, block=block, tensor_scale=tensor_scale,
+            zeros_mode=config.zeros_mode if config.with_zeros else "original",
             **{name: None if array is None else as_numpy(array) for name, array in parts.items()},
         )  # fmt: skip
         if device is None and is_torch(weight):
@@ -187,18 +185,31 @@ class WeightForms:
         """The weight of raw tensors, each of which must be what the config says."""
         config, tensors = self.config, self._weight_tensors(given)
         arrays = {**tensors, "codes": self._plain(tensors["codes"])}
-        facts, of = config.facts(), config.format
+        facts, of, block = config.facts(), config.format, config.block
         if config.with_zeros and config.zeros_mode == "quantized":
-            points = np.ascontiguousarray(zero_points(as_numpy(tensors["zeros"]), facts.N, of.bits))
-            arrays["zeros"] = placed_like(points, tensors["codes"])
+            grouped, block = self._groups({name: array for name, array in tensors.items() if name != "codes"})
+            arrays |= {name: placed_like(array, tensors["codes"]) for name, array in grouped.items()}
         mode = config.zeros_mode if config.with_zeros else "original"
-        if column_order(facts.K, config.block[1], None) is None:
-            return PackedWeight(of, (facts.N, facts.K), arrays, block=config.block, zeros_mode=mode)
+        if column_order(facts.K, block[1], None) is None:
+            return PackedWeight(of, (facts.N, facts.K), arrays, block=block, zeros_mode=mode)
         # Groups are padded, which is done on the host.
         held: dict[str, Any] = {name: as_numpy(array) for name, array in arrays.items()}
         codes = held.pop("codes") if of.is_dense else unpack_plain(held.pop("codes").view(np.uint8), facts.K, of.bits)
-        made = QuantizedWeight(codes, of, block=config.block, zeros_mode=mode, **held)
+        made = QuantizedWeight(codes, of, block=block, zeros_mode=mode, **held)
         return PackedWeight.pack(made, getattr(given.W, "device", None))
+
+    def _groups(self, given: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], tuple[int, int]]:
+        """Scales and zeros as a weight holds them, those that there are, and its block.  Packed zeros are one for each
+        row, beside which the scales of a block of rows are repeated."""
+        config, (rows, columns) = self.config, self.config.block
+        arrays = {name: as_numpy(array) for name, array in given.items() if array is not None}
+        if not (config.with_zeros and config.zeros_mode == "quantized"):
+            return arrays, (rows, columns)
+        count = config.facts().N
+        arrays["zeros"] = np.ascontiguousarray(zero_points(arrays["zeros"], count, config.format.bits))
+        if "scales" in arrays:
+            arrays["scales"] = np.repeat(arrays["scales"], rows, axis=0)[:count]
+        return arrays, (1, columns)
 
     def _plain(self, codes: Array) -> Array:
         """Codes in the order of raw tensors, row by row, low bits first."""
