@@ -107,6 +107,12 @@ def leave(value: Value, r: Recipe, row: Value, n: Value, t: Tensors, wide: str) 
     t.C[row, n] = stored(value, r.out)
 
 
+def has_room(bits: int) -> bool:
+    """Whether so much fits into the memory that a block of the machine shares."""
+    machine = T.machine()
+    return machine is None or not machine.has_threads or bits <= 8 * machine.shared_bytes
+
+
 @tilewright.jit
 def general_matmul(
     recipe: Recipe, block_M: int = 64, block_N: int = 64, threads: int = 128, num_stages: int = 3
@@ -130,19 +136,26 @@ def general_matmul(
     N, K, bits = r.N, r.K, r.format.bits
     period = r.period
     span = period or K
-    sizes = (32, 16) if r.left == "float64" else (64, 32, 16)
+    dense, own = r.format.is_dense, r.format.dtype
+    native, tiled = r.is_native, r.tiles[1] > 0
+    as_stored = own is not None and (dense or native)
+    looked_up = not (dense or native) and is_looked_up(r) and bits <= TABLE_BITS
+    wide = "float64" if r.accumulate == "float64" else "float32"
+    coded = 0 if as_stored and not tiled else bits
+    column_bits = block_M * dtype_of(r.left).bits + block_N * (dtype_of(r.right).bits + coded)
+    table_bits = dtype_of(wide).bits << bits if looked_up else 0
+    sizes = [
+        size
+        for size in ((32, 16) if r.left == "float64" else (64, 32, 16))
+        if size == 16 or has_room(size * column_bits + table_bits)
+    ]
     block_K = next(size for size in sizes if size == 16 or span % size == 0) if period else sizes[0]
     tile_bytes = block_K * bits // 8
     per_word = 32 // bits if r.slots else 1
-    dense, own = r.format.is_dense, r.format.dtype
-    wide = "float64" if r.accumulate == "float64" else "float32"
     per_byte = dtype_of(r.activations).per_byte
     shared_byte = r.columns % per_byte > 0
     copied = r.left == r.activations and not (r.gather or r.divisors or r.activation_scales == "element")
-    native, tiled = r.is_native, r.tiles[1] > 0
-    as_stored = own is not None and (dense or native)
     copies = copied or native or tiled or not dense
-    looked_up = not (dense or native) and is_looked_up(r) and bits <= TABLE_BITS
     code_type = own.name if own is not None and as_stored else "uint8"
     code_tile: tuple[int, ...] = (block_N, tile_bytes)
     if tiled:

@@ -1,4 +1,4 @@
-"""Configs that were drawn, over all their fields: every form of the operands against float64, or one and the same refusal."""
+"""Configs drawn over all their fields: every form of the operands against float64, or one and the same refusal."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ FUNCTIONS = {
 }  # fmt: skip
 OPTIONS: dict[str, tuple[float, list[Any]]] = {
     "A_dtype": (1, [*ACTIVATIONS, "float16", "int8"]), "W_dtype": (1, WEIGHTS), "out_dtype": (1, [*RESULTS, "float32"]),
-    "N": (1, [1, 3, 8, 17, 24, 48, 65]), "K": (1, [1, 5, 16, 33, 64, 100, 130]), "layout": (0.5, ["nt", "nn", "tt", "tn"]),
-    "with_scaling": (0.7, [True]), "with_zeros": (0.4, [True]), "zeros_mode": (0.7, ["original", "rescale", "quantized"]),
+    "N": (1, [1, 3, 8, 17, 24, 48, 65]), "K": (1, [1, 5, 16, 33, 64, 100, 130]),
+    "layout": (0.5, ["nt", "nn", "tt", "tn"]),
+    "with_scaling": (0.7, [True]), "with_zeros": (0.4, [True]),
+    "zeros_mode": (0.7, ["original", "rescale", "quantized"]),
     "group_size": (0.6, [-1, 1, 3, 10, 16, 32, 1000]),
     "scale_granularity": (0.3, ["channel", "tensor", (8, 32), (3, 10), (2, 16)]),
     "scale_dtype": (0.3, [*FLOATS, "float8_e8m0fnu"]), "zeros_dtype": (0.3, FLOATS), "bias_dtype": (0.3, FLOATS),
     "with_bias": (0.3, [True]), "function": (0.3, list(FUNCTIONS)), "with_residual": (0.2, [True]),
-    "a_scale": (0.25, ["tensor", "token", 10, 16]), "propagate_b": (0.2, [0, 3, True]), "fast_decoding": (0.2, [True, False]),
-    "M": (0.3, [1, (1, 16)]),
+    "a_scale": (0.25, ["tensor", "token", 10, 16]), "propagate_b": (0.2, [0, 3, True]),
+    "fast_decoding": (0.2, [True, False]), "M": (0.3, [1, (1, 16)]),
 }  # fmt: skip
 LEADING: list[tuple[int, ...]] = [(0,), (1,), (2,), (17,), (2, 3), (2, 0)]
 

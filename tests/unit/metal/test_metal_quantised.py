@@ -180,3 +180,20 @@ def test_matmul_and_linear_take_the_target() -> None:
     close(found, x, dense, "float16", "float16")
     assert "masked" in operator.explain()
     assert all(arch.rates is not None for arch in FAMILIES.values())
+
+
+@pytest.mark.parametrize("activations", ["float32", "float8_e4m3fn"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_kernel_of_last_resort_has_room(name: str, activations: str) -> None:
+    """Whatever its tiles are of, they fit into what a block shares."""
+    if name == "float64":
+        return
+    config = MatmulConfig(N=48, K=128, A_dtype=activations, W_dtype=name, out_dtype="float32", a_scale="token")
+    assert "kernel void" in Matmul(config, target=METAL).kernel.get_kernel_source()
+
+
+def test_many_rows_of_float32_by_a_table() -> None:
+    rng = np.random.default_rng(5)
+    weight = random_weight(rng, "nf4", (33, 70), scales=scales(rng, 33, 1))
+    x = rng.standard_normal((20, 70)).astype(np.float32)
+    close(product(x, weight, METAL), x, weight.to_dense())
