@@ -82,14 +82,9 @@ def fragment_matmul(
                     T.copy(A[bm * tokens, (part * steps + k) * COLUMNS + half * HALF], a[half])
                 for half in list(range(2)):
                     T.unpack(
-                        records[:, 0, :],
-                        form,
-                        codes,
-                        first=half * HALF,
-                        offset=offset,
-                        scaled=True,
+                        records[:, 0, :], form, codes, first=half * HALF, offset=offset, scaled=True,
                         zeros_mode=zeros_mode,
-                    )
+                    )  # fmt: skip
                     T.gemm(codes, a[half], total, transpose_B=True, policy="full_row")
             kept = out if direct and not epilogue.residual and dtype_of(out).bits <= 16 else "float32"
             sums = T.alloc_shared((tokens, rows + PADDING), kept)

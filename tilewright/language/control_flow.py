@@ -100,9 +100,6 @@ class Rewrite(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self.generic_visit(node)
-
     # Assignments --------------------------------------------------------------------------------
 
     def visit_Assign(self, node: ast.Assign) -> Any:
@@ -231,15 +228,12 @@ class Rewrite(ast.NodeTransformer):
         loop = ast.While(ast.BoolOp(ast.And(), [_method(handle, "again"), test]), body, [])
         return [made, _place(loop, node.test), *self.forget(handle, node.body, node.test)]
 
-    def visit_Break(self, node: ast.Break) -> ast.stmt:
-        return self._leave("break", node)
-
-    def visit_Continue(self, node: ast.Continue) -> ast.stmt:
-        return self._leave("continue", node)
-
-    def _leave(self, word: str, node: ast.stmt) -> ast.stmt:
-        test = self.call("leaves", ast.Name(self.loops[-1], ast.Load()), _text(word), at=node)
+    def _leave(self, node: ast.Break | ast.Continue) -> ast.stmt:
+        word = _text(type(node).__name__.lower())
+        test = self.call("leaves", ast.Name(self.loops[-1], ast.Load()), word, at=node)
         return _place(ast.If(test, [node], []), node)
+
+    visit_Break = visit_Continue = _leave
 
     def visit_Return(self, node: ast.Return) -> list[ast.stmt]:
         if node.value is None:
@@ -391,13 +385,16 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
 def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
     """The rewritten function, in one whose parameters are the free variables of the original and the scope's maker."""
     tree = source.parse()
-    parameters = _parameter_names(tree)
+    parameters = [argument.arg for argument in _arguments_of(tree)]
     body = Rewrite(source, frozenset(parameters)).block(tree.body)
     values = ast.Dict([_text(name) for name in parameters], [ast.Name(name, ast.Load()) for name in parameters])
     opened = ast.Call(ast.Name(OPEN_SCOPE, ast.Load()), [values], [])
     tree.body = [_assigned(SCOPE, opened, tree.body[0]), *body]
     tree.decorator_list, tree.returns = [], None
-    _strip_annotations(tree.args)
+    # Annotations and defaults were evaluated when the author's function was defined.
+    for argument in _arguments_of(tree):
+        argument.annotation = None
+    tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
     enclosing = ast.arguments(
         posonlyargs=[], args=[ast.arg(name) for name in (OPEN_SCOPE, *original.co_freevars)],
         kwonlyargs=[], kw_defaults=[], defaults=[],
@@ -418,15 +415,8 @@ def _inner(code: CodeType) -> CodeType:
     return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
-def _parameter_names(tree: ast.FunctionDef) -> list[str]:
-    found = [argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
-    found.extend(argument.arg for argument in (tree.args.vararg, tree.args.kwarg) if argument)
-    return found
-
-
-def _strip_annotations(arguments: ast.arguments) -> None:
-    """Annotations and defaults were evaluated when the author's function was defined."""
-    for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-        if argument:
-            argument.annotation = None
-    arguments.defaults, arguments.kw_defaults = [], [None] * len(arguments.kwonlyargs)
+def _arguments_of(tree: ast.FunctionDef) -> list[ast.arg]:
+    """All parameters of a function, in order."""
+    given = tree.args
+    rest = (argument for argument in (given.vararg, given.kwarg) if argument)
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]

@@ -133,16 +133,10 @@ def copy(
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
     advised = prefetch_of(l2_prefetch, eviction, "T.copy")
     operator = ops.Copy(
-        source,
-        destination,
-        width,
-        prefer or ("threads" if disable_tma else None),
-        eviction,
-        bool(multicast),
-        None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy"),
-        prefetch=advised,
+        source, destination, width, prefer or ("threads" if disable_tma else None), eviction, bool(multicast),
+        None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy"), prefetch=advised,
         span=statement_here(),
-    )
+    )  # fmt: skip
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)
@@ -261,21 +255,9 @@ def gemm(
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
     chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
     operator = ops.Gemm(
-        a,
-        b,
-        c,
-        bool(transpose_A),
-        bool(transpose_B),
-        drop,
-        chosen,
-        scale_a,
-        scale_b,
-        every,
-        added,
-        parts,
-        added_b,
+        a, b, c, bool(transpose_A), bool(transpose_B), drop, chosen, scale_a, scale_b, every, added, parts, added_b,
         span=statement_here(),
-    )
+    )  # fmt: skip
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 
@@ -388,19 +370,9 @@ def unpack(
     of_codes, of_scale, of_zero, of_table = tiles
     words = region_of(source, "the source of T.unpack")
     operator = ops.Unpack(
-        words,
-        form,
-        of_codes,
-        of_scale,
-        of_zero,
-        int(first),
-        offset,
-        bool(scaled),
-        zeros_mode,
-        of_table,
-        bool(lifted),
+        words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), zeros_mode, of_table, bool(lifted),
         span=statement_here(),
-    )
+    )  # fmt: skip
     record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero, table=of_table)
 
 

@@ -25,31 +25,15 @@ def register_fp8(multiply: "Callable[..., torch.Tensor]", width: Callable[..., i
 
     @torch.library.custom_op("tilewright::fp8_scaled_matmul", mutates_args=())
     def run(
-        a: torch.Tensor,
-        a_scale: torch.Tensor | None,
-        b: torch.Tensor,
-        b_scale: torch.Tensor,
-        transpose_B: bool,
-        block_N: int | None,
-        out_dtype: torch.dtype,
-        exact: bool,
-        fast: bool,
-    ) -> torch.Tensor:
+        a: torch.Tensor, a_scale: torch.Tensor | None, b: torch.Tensor, b_scale: torch.Tensor, transpose_B: bool,
+        block_N: int | None, out_dtype: torch.dtype, exact: bool, fast: bool,
+    ) -> torch.Tensor:  # fmt: skip
         result: torch.Tensor = multiply(a, a_scale, b, b_scale, transpose_B, block_N, out_dtype, exact, fast)
         return result
 
     @run.register_fake
-    def shaped(
-        a: torch.Tensor,
-        a_scale: torch.Tensor | None,
-        b: torch.Tensor,
-        b_scale: torch.Tensor,
-        transpose_B: bool,
-        block_N: int | None,
-        out_dtype: torch.dtype,
-        exact: bool,
-        fast: bool,
-    ) -> torch.Tensor:
+    def shaped(a: torch.Tensor, *others: Any) -> torch.Tensor:
+        a_scale, b, b_scale, transpose_B, _, out_dtype, _, _ = others
         given = (("a_scale", a_scale), ("b", b), ("b_scale", b_scale))
         for name, other in given if a.is_meta else ():
             if other is not None:

@@ -111,24 +111,22 @@ class TensorCoreIntrinEmitter:
         self, A_local_buf: BufferProxy | RegionProxy, A_shared_buf: BufferProxy | RegionProxy, ki: Value, rk: Value = 0
     ) -> None:
         """Load the warp's rows of A at step ki of k into each thread's own array."""
-        lane, _, warp = self.extract_thread_binding(self.get_thread_binding())
-        source, first, deep = self._deep(A_shared_buf, ki, rk, "A", warp * self.warp_row_tiles)
-        for tile in range(self.warp_rows):
-            self._load(source, A_local_buf, tile, first + tile * self.M_DIM, deep, lane, True)
+        self._load_all(A_local_buf, A_shared_buf, ki, rk, True)
 
     def ldmatrix_b(
         self, B_local_buf: BufferProxy | RegionProxy, B_shared_buf: BufferProxy | RegionProxy, ki: Value, rk: Value = 0
     ) -> None:
         """Load the warp's columns of B at step ki of k into each thread's own array."""
-        lane, warp, _ = self.extract_thread_binding(self.get_thread_binding())
-        source, first, deep = self._deep(B_shared_buf, ki, rk, "B", warp * self.warp_col_tiles)
-        for tile in range(self.warp_cols):
-            self._load(source, B_local_buf, tile, first + tile * self.n_dim, deep, lane, False)
+        self._load_all(B_local_buf, B_shared_buf, ki, rk, False)
 
-    def _deep(
-        self, tile: BufferProxy | RegionProxy, ki: Value, rk: Value, name: str, first: Value
-    ) -> tuple[_Place, Value, Value]:
-        return _Place(tile, f"{name} of an emitter"), first, rk * self.chunk + ki * self.k_dim
+    def _load_all(self, own: object, tile: BufferProxy | RegionProxy, ki: Value, rk: Value, left: bool) -> None:
+        """The warp's tiles of one operand."""
+        lane, across, down = self.extract_thread_binding(self.get_thread_binding())
+        warp, count, size = (down, self.warp_rows, self.M_DIM) if left else (across, self.warp_cols, self.n_dim)
+        source = _Place(tile, f"{'A' if left else 'B'} of an emitter")
+        first, deep = warp * (count * size), rk * self.chunk + ki * self.k_dim
+        for number in range(count):
+            self._load(source, own, number, first + number * size, deep, lane, left)
 
     def _load(
         self, source: _Place, own: object, tile: int, across: Value, deep: Value, lane: Value, left: bool

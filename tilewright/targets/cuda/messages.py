@@ -175,13 +175,10 @@ def parse_resources(log: str) -> dict[str, Resources]:
         stack = _STACK.search(section)
         used, barriers, shared = _USED.search(section), _BARRIERS.search(section), _SHARED.search(section)
         found[name] = Resources(
-            registers=int(used[1]) if used else 0,
-            stack_bytes=int(stack[1]) if stack else 0,
-            spill_store_bytes=int(stack[2]) if stack else 0,
-            spill_load_bytes=int(stack[3]) if stack else 0,
-            shared_bytes=int(shared[1]) if shared else 0,
-            barriers=int(barriers[1]) if barriers else 0,
-        )
+            registers=int(used[1]) if used else 0, stack_bytes=int(stack[1]) if stack else 0,
+            spill_store_bytes=int(stack[2]) if stack else 0, spill_load_bytes=int(stack[3]) if stack else 0,
+            shared_bytes=int(shared[1]) if shared else 0, barriers=int(barriers[1]) if barriers else 0,
+        )  # fmt: skip
     return found
 
 
