@@ -138,6 +138,7 @@ shift_right = _operator(
 bitwise_and = _operator("bitwise_and", "``x & y``", _INTEGERS, 15, operator.and_)
 bitwise_or = _operator("bitwise_or", "``x | y``", _INTEGERS, 1, operator.or_)
 bitwise_xor = _operator("bitwise_xor", "``x ^ y``", _INTEGERS, 1, operator.xor)
+bitwise_not = made_word(lambda x: ~x, "bitwise_not", "``~x``.", {"x": "an integer."}, "N[i] = T.bitwise_not(N[i])")
 
 
 @word
@@ -207,20 +208,12 @@ def if_then_else(cond: Value, t: Value, f: Value) -> Value:
     return select(cond, t, f) if is_symbolic(cond) else (t if cond else f)
 
 
-@word
-def Select(condition: Value, true_value: Value, false_value: Value) -> Value:
-    """`if_then_else` under TVM's name.
-
-    Parameters
-    ----------
-    condition : a bool, symbolic or Python's.
-    true_value, false_value : scalars; the wider of their dtypes is the result's.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.Select(i < 8, A[i, 0], 0.0)
-    """
-    return if_then_else(condition, true_value, false_value)
+Select = made_word(
+    lambda condition, true_value, false_value: if_then_else(condition, true_value, false_value), "Select",
+    "`if_then_else` under TVM's name.", {"condition": "a bool, symbolic or Python's.",
+    "true_value, false_value": "scalars; the wider of their dtypes is the result's."},
+    "C[i, 0] = T.Select(i < 8, A[i, 0], 0.0)",
+)  # fmt: skip
 
 
 @word
@@ -271,22 +264,11 @@ def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
     return Scalar(ir.Select(wide.dtype, beyond, infinite, wide), frame_of(value))
 
 
-@word
-def Cast(dtype: object, value: object) -> Scalar:
-    """`cast` with its arguments the other way round; either order will do.
-
-    Parameters
-    ----------
-    dtype, value : as those of `cast`.
-
-    Examples
-    --------
-    >>> C[i, 0] = T.Cast("float32", N[i])
-    """
-    if is_number(dtype) and not is_number(value):
-        value, dtype = dtype, value
-    made: Scalar = cast(value, dtype)
-    return made
+Cast = made_word(
+    lambda dtype, value: cast(dtype, value) if is_number(dtype) and not is_number(value) else cast(value, dtype),
+    "Cast", "`cast` with its arguments the other way round; either order will do.",
+    {"dtype, value": "as those of `cast`."}, 'C[i, 0] = T.Cast("float32", N[i])',
+)  # fmt: skip
 
 
 @word
@@ -345,21 +327,6 @@ def _limit(name: str, meaning: str, attribute: str) -> Callable[[object], Scalar
 
 
 max_value, min_value = _limit("max_value", "largest", "maximum"), _limit("min_value", "smallest", "minimum")
-
-
-@word
-def bitwise_not(x: Whole) -> Whole:
-    """``~x``.
-
-    Parameters
-    ----------
-    x : an integer.
-
-    Examples
-    --------
-    >>> N[i] = T.bitwise_not(N[i])
-    """
-    return ~x
 
 
 @word

@@ -8,7 +8,6 @@ from typing import Any
 
 from tilewright.ir.nodes import Expr
 from tilewright.language.barriers import mbarrier_arrive, mbarrier_arrive_expect_tx, sync_threads, sync_warp
-from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
 from tilewright.language.interface import called, made_word, word
@@ -82,23 +81,12 @@ def tvm_storage_sync(storage_scope: object) -> None:
     (sync_warp if storage_scope == "warp" else sync_threads)()
 
 
-@word
-def allocate(
-    shape: object, dtype: object = "float32", scope: str = "global", annotations: object = None
-) -> BufferProxy:
-    """`alloc_buffer` under TVM's name.
-
-    Parameters
-    ----------
-    shape, dtype, scope : as those of `alloc_buffer`.
-    annotations : accepted for TVM's sake.
-
-    Examples
-    --------
-    >>> scratch = T.allocate((64, 64), "float32", scope="shared")
-    >>> T.copy(A, scratch)
-    """
-    return alloc_buffer(shape, dtype, scope)
+allocate = made_word(
+    lambda shape, dtype="float32", scope="global", annotations=None: alloc_buffer(shape, dtype, scope), "allocate",
+    "`alloc_buffer` under TVM's name.",
+    {"shape, dtype, scope": "as those of `alloc_buffer`.", "annotations": "accepted for TVM's sake."},
+    'scratch = T.allocate((64, 64), "float32", scope="shared")', "T.copy(A, scratch)",
+)  # fmt: skip
 
 
 # Registers, barriers, clusters --------------------------------------------------------------------

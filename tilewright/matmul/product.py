@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -325,9 +326,7 @@ def _flattened(x: Array, facts: WeightFacts, activations: str) -> tuple[tuple[in
             f"their last dimension should be {width}"
         )
     leading = tuple(x.shape[:-1])
-    rows = 1
-    for extent in leading:
-        rows *= int(extent)
+    rows = math.prod(map(int, leading))
     return leading, arrays.contiguous(x.reshape(rows, width))
 
 
@@ -339,9 +338,7 @@ def _activation_scales(
         return "none", 0, None
     if arrays.device_of(scales, "activation_scales") != device:
         arrays.check_device("activation_scales", scales, "the activations are", device)
-    shape, rows, columns = tuple(scales.shape), 1, weight.shape[1]
-    for extent in leading:
-        rows *= int(extent)
+    shape, rows, columns = tuple(scales.shape), math.prod(map(int, leading)), weight.shape[1]
     if scales.size == 1 if not is_torch(scales) else scales.numel() == 1:
         return "tensor", 0, scales.reshape(1, 1)
     if shape in (leading, (*leading, 1), (rows,), (rows, 1)):

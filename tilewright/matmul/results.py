@@ -3,6 +3,7 @@ end."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -60,10 +61,7 @@ def result_for(
     ------
     WrongArgumentShape, WrongArgumentDevice, WrongArgumentStrides, ReadOnlyArgument : nothing can be written to `out`.
     """
-    rows = 1
-    for extent in shape[:-1]:
-        rows *= int(extent)
-    matrix = (rows, shape[-1])
+    matrix = (math.prod(map(int, shape[:-1])), shape[-1])
     if out is None:
         made = empty_like(x, matrix, of)
         return Result(made, made.reshape(shape))

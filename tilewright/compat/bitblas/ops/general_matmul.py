@@ -27,14 +27,7 @@ from tilewright.matmul.tiers import ladder
 from tilewright.matmul.tiers.base import Machine, Ready
 from tilewright.matmul.tuning import measured
 from tilewright.matmul.weight_forms import MatmulCall
-from tilewright.quant.importers.bitblas import (
-    BitblasOrder,
-    bitblas_order,
-    columns_of,
-    is_interleaved,
-    is_offset_binary,
-    stored_codes,
-)
+from tilewright.quant.importers import bitblas as orders
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_torch
 from tilewright.tuning import Candidate, Database, Outcome
@@ -91,7 +84,7 @@ class MatmulConfig(OwnConfig):
         # Where it has no order, or rows do not fill words, it fails.
         assert isinstance(self.N, int) and isinstance(self.K, int)
         run = self.N * self.K if self.propagate_b else self.K
-        return is_interleaved(self.format.bits, self.A_dtype) and run * self.format.bits % 32 == 0
+        return orders.is_interleaved(self.format.bits, self.A_dtype) and run * self.format.bits % 32 == 0
 
     def _propagate_b(self, batching: bool) -> TransformKind:
         """BitBLAS's choice where none is given, and where it overrules one."""
@@ -110,20 +103,20 @@ class MatmulConfig(OwnConfig):
         if self.A_dtype in ("int4", "uint4") and found == TransformKind.IntraWarpTransform:
             return TransformKind.LDMatrixTransform
         # Its own choice never cuts a weight into tiles that do not come out even.
-        uneven = self.propagate_b is None and self.K % columns_of(self.A_dtype)
+        uneven = self.propagate_b is None and self.K % orders.columns_of(self.A_dtype)
         return TransformKind.NonTransform if uneven else found
 
     @property
-    def order(self) -> BitblasOrder:
+    def order(self) -> orders.BitblasOrder:
         """The order of packed weights."""
-        return bitblas_order(self.format.bits, self.A_dtype, int(self.propagate_b), bool(self.fast_decoding))
+        return orders.bitblas_order(self.format.bits, self.A_dtype, int(self.propagate_b), bool(self.fast_decoding))
 
     def facts(self) -> WeightFacts:
         """The weight as BitBLAS's bytes carry it."""
         order, known = self.order, super().facts()
         slots = () if order.order is None else tuple(int(place) for place in np.argsort(order.order))
         tiles = (order.columns, order.stage) if order.stage else (0, 0)
-        offset = not self.native and is_offset_binary(known.format, self.A_dtype)
+        offset = not self.native and orders.is_offset_binary(known.format, self.A_dtype)
         return replace(known, slots=slots, tiles=tiles, offset_binary=offset)
 
 
@@ -245,7 +238,7 @@ class Matmul(OwnMatmul):
                 return _packed(array, order, of)
             if of.kind in ("int", "uint"):
                 codes = of.exact(array.astype(np.float64))
-                codes = codes if self.config.native else stored_codes(codes, of, self.A_dtype)
+                codes = codes if self.config.native else orders.stored_codes(codes, of, self.A_dtype)
             else:
                 codes = array.astype(np.int64)
             return _packed(codes, order, of)
@@ -338,11 +331,8 @@ class Matmul(OwnMatmul):
             return []
 
     def _tuned(self, rows: int, topk: int, parallel: bool) -> list[Outcome]:
-        found = (
-            super()._tuned(rows, topk, parallel)
-            if not self._as_it_lies(rows)
-            else self._tuned_in_place(rows, topk, parallel)
-        )
+        tuned = self._tuned_in_place if self._as_it_lies(rows) else super()._tuned
+        found = tuned(rows, topk, parallel)
         log_outcomes(found)
         return found
 
@@ -397,7 +387,7 @@ def log_outcomes(outcomes: list[Outcome]) -> None:
         logger.info("Time cost of this config: %.3f ms", one.milliseconds)
 
 
-def _packed(array: np.ndarray, order: BitblasOrder, of: Format) -> np.ndarray:
+def _packed(array: np.ndarray, order: orders.BitblasOrder, of: Format) -> np.ndarray:
     """Stored codes in BitBLAS's order, as int8 where they are codes."""
     if array.ndim == 4:
         array = array.reshape(-1, array.shape[1] * array.shape[3])
