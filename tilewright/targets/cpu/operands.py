@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, DType
@@ -95,13 +96,8 @@ class Operands:
                 lambda i, k: ir.binary("xor", reinterpret(ir.Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
             )  # fmt: skip
             return Left(copy, lambda i, k: (i, k))
-        if (
-            op.a.dtype == wanted
-            and in_order
-            and not op.a.buffer.packed
-            and self._k_inside()
-            and self._begins_inside(op.a)
-        ):
+        as_is = op.a.dtype == wanted and in_order and not op.a.buffer.packed
+        if as_is and self._k_inside() and self._begins_inside(op.a):
             return Left(self._own_view(op.a.buffer), at)
         copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: ir.Load(op.a.dtype, op.a.buffer, at(i, k)))
         return Left(copy, lambda i, k: (i, k))
@@ -134,17 +130,9 @@ class Operands:
             if found is not None:
                 return found
         at = lambda k, n: full_index(op.b, (n, k) if op.transpose_b else (k, n))  # noqa: E731
-        whole = op.n % self.lanes == 0
         as_is = op.b.dtype == instruction.vector or op.m <= FEW_ROWS
-        if (
-            physical is None
-            and instruction.depth == 1
-            and not op.transpose_b
-            and whole
-            and _rows_of_memory(op.b)
-            and as_is
-            and begins_inside
-        ):
+        in_rows = not op.transpose_b and op.n % self.lanes == 0 and _rows_of_memory(op.b) and begins_inside
+        if physical is None and instruction.depth == 1 and as_is and in_rows:
             return RowsRight(op.b.buffer, at, instruction)
         return self._panels_in_scratch(at)
 
@@ -315,39 +303,31 @@ class Operands:
         wide = instruction.accumulator.with_lanes(instruction.lanes)
 
         def chunk_sum(row: ir.Expr, chunk: ir.Expr) -> list[ir.Statement]:
-            partial = ir.Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
+            part = ir.Buffer("partial", (instruction.lanes,), instruction.accumulator, "register")
             total = ir.Buffer("total", (1,), instruction.accumulator, "scalar")
-            first = chunk * self.chunk
+            first, here = chunk * self.chunk, (ir.const(0),)
+            in_lanes, in_all = ir.Load(wide, part, here), ir.Load(total.dtype, total, here)
 
             def run(k: ir.Expr) -> list[ir.Statement]:
                 elements = ir.Load(left.buffer.dtype.with_lanes(vector.lanes), left.buffer, left.index(row, first + k))
-                value = multiply(instruction, ir.Load(wide, partial, (ir.const(0),)), splat_const(1, vector), elements)
-                return [ir.Store(partial, (ir.const(0),), value)]
+                return [ir.Store(part, here, multiply(instruction, in_lanes, splat_const(1, vector), elements))]
 
             def single(k: ir.Expr) -> list[ir.Statement]:
                 element = ir.cast(ir.Load(left.buffer.dtype, left.buffer, left.index(row, first + k)), total.dtype)
-                return [
-                    ir.Store(
-                        total, (ir.const(0),), ir.binary("add", ir.Load(total.dtype, total, (ir.const(0),)), element)
-                    )
-                ]
+                return [ir.Store(total, here, ir.binary("add", in_all, element))]
 
-            result = ir.binary(
-                "mul", ir.Load(total.dtype, total, (ir.const(0),)), ir.const(-self.plan.offset, total.dtype)
-            )
-            return [
-                ir.Allocate(partial),
-                ir.Store(partial, (ir.const(0),), splat_const(0, wide)),
+            made = [
+                ir.Allocate(part),
+                ir.Store(part, here, splat_const(0, wide)),
                 *loop("k", 0, whole, run, step=vector.lanes),
-                ir.Allocate(total, ir.Call(total.dtype, "cpu.total", (ir.Load(wide, partial, (ir.const(0),)),))),
+                ir.Allocate(total, ir.Call(total.dtype, "cpu.total", (in_lanes,))),
                 *loop("k", whole, self.chunk, single),
-                ir.Store(sums, (row, chunk), result),
+                ir.Store(sums, (row, chunk), ir.binary("mul", in_all, ir.const(-self.plan.offset, total.dtype))),
             ]
+            return [ir.Seq(tuple(made))]
 
         self.before.append(ir.Allocate(sums))
-        self.before += loop(
-            "row", 0, rows, lambda row: loop("chunk", 0, chunks, lambda chunk: [ir.Seq(tuple(chunk_sum(row, chunk)))])
-        )
+        self.before += loop("row", 0, rows, lambda row: loop("chunk", 0, chunks, partial(chunk_sum, row)))
         return sums
 
     def sum_columns(self, right: Right) -> ir.Buffer:
@@ -360,34 +340,27 @@ class Operands:
         loads = self.chunk // right.step
 
         def one(chunk: ir.Expr, vector: ir.Expr) -> list[ir.Statement]:
-            partial = ir.Buffer("partial", (self.lanes,), instruction.accumulator, "register")
+            part, here = ir.Buffer("partial", (self.lanes,), instruction.accumulator, "register"), (ir.const(0),)
+            so_far = ir.Load(wide, part, here)
 
             def step(position: ir.Expr) -> list[ir.Statement]:
                 at = chunk * loads + position
                 value = right.load(vector, at)
-                total: ir.Expr = ir.Load(wide, partial, (ir.const(0),))
+                total: ir.Expr = so_far
                 for _, operand in right.parts():
                     total = multiply(instruction, total, operand(value), shared)
-                return [*right.ahead(vector, at), ir.Store(partial, (ir.const(0),), total)]
+                return [*right.ahead(vector, at), ir.Store(part, here, total)]
 
-            return [
-                ir.Allocate(partial),
-                ir.Store(partial, (ir.const(0),), splat_const(0, wide)),
+            made = [
+                ir.Allocate(part),
+                ir.Store(part, here, splat_const(0, wide)),
                 *loop("position", 0, loads, step),
-                ir.Store(
-                    sums,
-                    (chunk, vector * self.lanes),
-                    ir.binary("sub", splat_const(0, wide), ir.Load(wide, partial, (ir.const(0),))),
-                ),
+                ir.Store(sums, (chunk, vector * self.lanes), ir.binary("sub", splat_const(0, wide), so_far)),
             ]
+            return [ir.Seq(tuple(made))]
 
         self.before.append(ir.Allocate(sums))
-        self.before += loop(
-            "chunk",
-            0,
-            chunks,
-            lambda chunk: loop("vector", 0, vectors, lambda vector: [ir.Seq(tuple(one(chunk, vector)))]),
-        )
+        self.before += loop("chunk", 0, chunks, lambda chunk: loop("vector", 0, vectors, partial(one, chunk)))
         return sums
 
     def panels(self, columns: int) -> ir.Extent:
@@ -427,12 +400,8 @@ def _rows_of_memory(region: ir.Region) -> bool:
     buffer = region.buffer
     unit = buffer.strides is None or buffer.strides[-1] == 1
     size, extent = buffer.shape[-1], region.extents[-1]
-    within = buffer.scope != "global" or (
-        isinstance(size, int)
-        and isinstance(extent, int)
-        and size % extent == 0
-        and is_multiple(region.starts[-1], extent)
-    )
+    divides = isinstance(size, int) and isinstance(extent, int) and size % extent == 0
+    within = buffer.scope != "global" or (divides and is_multiple(region.starts[-1], extent))
     return unit and within and not buffer.packed and not buffer.dtype.is_packed
 
 
