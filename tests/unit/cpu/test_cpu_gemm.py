@@ -22,7 +22,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
 from tilewright.runtime.kernel import Kernel
-from tilewright.targets.cpu.arch import arch, make_arch, runs_here
+from tilewright.targets.cpu.arch import PRESETS, arch, make_arch, runs_here
 from tilewright.targets.cpu.compiler import build
 from tilewright.targets.cpu.target import CPU
 
@@ -396,3 +396,17 @@ def test_groups_of_a_product_are_summed_in_registers(machine: str, operand: str,
     np.testing.assert_array_equal(c, exact)
     kept = "sums_0" in kernel.get_kernel_source() or "sums_1_0" in kernel.get_kernel_source()
     assert kept is (kernel.arch.registers >= 32)
+
+
+@pytest.mark.parametrize("machine", PRESETS)
+@pytest.mark.parametrize(
+    ("dtype", "accumulate"), [("int8", "int32"), ("uint8", "int32"), ("int8", "float32"), ("bfloat16", "float32")]
+)
+def test_every_machine_takes_a_packed_weight_of_every_type(machine: str, dtype: str, accumulate: str) -> None:
+    """Machines whose vectors have no sums of these types were given operands that their instructions multiply."""
+    kernel = linear.for_target(f"cpu -arch={machine}", 40, 96, dtype, accumulate, accumulate)
+    rng, kind = np.random.default_rng(3), tilewright.dtype(dtype).numpy
+    a, w = (rng.integers(0 if dtype == "uint8" else -8, 9, (rows, 96)).astype(kind) for rows in (37, 40))
+    c = np.empty((37, 40), accumulate)
+    interpret(kernel.program.final, [a, kernel.pack(W=w), c])
+    np.testing.assert_array_equal(c, a.astype(np.int64) @ w.astype(np.int64).T)

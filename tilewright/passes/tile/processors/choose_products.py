@@ -54,8 +54,10 @@ def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:
 
 
 def product_plan(gemm: Gemm, arch: Arch) -> OperandPlan | None:
-    """The machine's best way to do a gemm."""
-    return tile_plan(gemm, arch) or first_match(gemm.a.dtype, gemm.b.dtype, arch)
+    """The machine's best way to do a gemm; None where no instruction's totals become the elements of c."""
+    able = (i for i in dot_instructions(arch) if accumulates(i, gemm))
+    by_vectors = next((plan for i in able if (plan := match_operands(i, gemm.a.dtype, gemm.b.dtype))), None)
+    return tile_plan(gemm, arch) or by_vectors
 
 
 def tile_plan(gemm: Gemm, arch: Arch) -> TilePlan | None:
