@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         measured.add_argument("--k", type=_size, default=4096, help="columns of A (default 4096)")
         measured.add_argument("--group", type=_size, default=128, help="weights that share a scale (default 128)")
         measured.add_argument(
-            "--milliseconds", type=float, default=200.0, help="to measure each product for (default 200)"
+            "--milliseconds", type=_milliseconds, default=200.0, help="to measure each product for (default 200)"
         )
     commands.add_parser("doctor", help="what this machine has, what is missing, and how to get it")
     commands.add_parser(
@@ -134,6 +134,12 @@ def _size(text: str) -> int:
     if not text.strip().isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: 1, 2, ...")
     return int(text)
+
+
+def _milliseconds(text: str) -> float:
+    if not text.replace(".", "", 1).isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} are no milliseconds: 0.5, 200, ...")
+    return float(text)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

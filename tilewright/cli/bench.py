@@ -18,12 +18,12 @@ import tilewright
 from tilewright.cli import demo_gpu
 from tilewright.cli.chart import chart
 from tilewright.cli.demo import describe
-from tilewright.cli.terminal import Terminal
+from tilewright.cli.terminal import BadCommand, Terminal
 from tilewright.cli.timed_products import BenchRequest, Sample, timed
 from tilewright.errors import TilewrightError, near
 from tilewright.options import options
 from tilewright.progress import Progress
-from tilewright.targets.registry import resolve
+from tilewright.targets.registry import resolve, resolve_device
 from tilewright.texts import read_text, write_text
 
 FORM = "tilewright bench 1"
@@ -59,7 +59,12 @@ Times = dict[tuple[str, int], Time]
 
 def run_bench(given: argparse.Namespace, terminal: Terminal) -> int:
     """Measure, print the table, write what was asked for."""
-    on_gpu = given.target in ("auto", "cuda") and demo_gpu.is_usable()
+    wanted = demo_gpu.measured_on(given.target)
+    on_gpu = resolve(wanted)[0].name == "cuda"
+    for file in (given.json, given.plot):
+        must_be_writable(file)
+    if given.plot and not given.plot.endswith(".svg"):
+        raise BadCommand(f"--plot {given.plot} is no name of an SVG", hint="write FILE.svg")
     request: BenchRequest = {
         "formats": given.formats.split(","), "rows": list(given.rows), "n": given.n, "k": given.k, "group": given.group,
         "activations": given.activations, "gpu": on_gpu, "milliseconds": given.milliseconds,
@@ -89,7 +94,7 @@ def run_bench(given: argparse.Namespace, terminal: Terminal) -> int:
 
 def _machine(on_gpu: bool) -> str:
     if not on_gpu:
-        arch = resolve("cpu")[1]
+        arch = resolve_device("cpu")[1]
         threads = options().num_threads or arch.cores
         return f"{describe(arch)}, {threads} {'thread' if threads == 1 else 'threads'}"
     import torch
@@ -142,6 +147,12 @@ def table(times: Times, before: Times | None, request: BenchRequest) -> tuple[tu
 
 
 # Files
+
+
+def must_be_writable(file: str | None) -> None:
+    """A file that is written in the end can be, which is asked before anything is measured.  Raises BadCommand."""
+    if file and (Path(file).is_dir() or not os.access(Path(file).parent, os.W_OK)):
+        raise BadCommand(f"{file} cannot be written", hint="name a file in a folder that is there")
 
 
 def as_json(times: Times, request: BenchRequest, machine: str) -> str:

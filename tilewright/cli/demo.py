@@ -31,9 +31,9 @@ HEADER = ("M", "format", "activations", "weight MiB", "error", "ms", "GOP/s", "x
 
 def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
     """Quantise, compile, multiply, measure; print the table."""
-    on_gpu = given.target in ("auto", "cuda") and demo_gpu.is_usable()
-    wanted = "cuda" if on_gpu else "cpu" if given.target == "auto" else given.target
+    wanted = demo_gpu.measured_on(given.target)
     arch = resolve(wanted)[1]
+    on_gpu = arch.target == "cuda"
     generator = np.random.default_rng(0)
     weight = (generator.standard_normal((given.n, given.k)) * 0.02).astype(np.float32)
     rows: list[list[str]] = []

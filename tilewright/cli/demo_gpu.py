@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from tilewright.cli.contestants import Contestant, Prepare, quantized
+from tilewright.errors import NoDevice
 from tilewright.matmul import PackedWeight, quant_matmul
+from tilewright.options import options
 from tilewright.progress import Progress
 from tilewright.quant import QuantizedWeight
+from tilewright.targets.cpu.arch import runs_here
 from tilewright.targets.cuda.arch import detect
+from tilewright.targets.registry import resolve
 
 
 def is_usable() -> bool:
@@ -23,6 +27,26 @@ def is_usable() -> bool:
     import torch
 
     return bool(torch.cuda.is_available())
+
+
+def measured_on(asked: str) -> str:
+    """The target of products that are measured: what is asked for, or TILEWRIGHT_TARGET where that is ``"auto"``; else
+    the best of those here.
+
+    Raises
+    ------
+    NoDevice : a machine that is not here, or whose arrays no torch here holds.
+    """
+    named = (options().target or asked) if asked == "auto" else asked
+    if named == "auto":
+        return "cuda" if is_usable() else "cpu"
+    target, arch = resolve(named)
+    if not (runs_here(arch) if target.name == "cpu" else target.name == "cuda" and is_usable()):
+        raise NoDevice(
+            f"nothing can be measured on {named!r} here",
+            hint="--target cpu is the processor; tilewright doctor says what is missing",
+        )
+    return named
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tilewright.errors import TilewrightError
 from tilewright.options import VARIABLES, options
 from tilewright.targets.cpu.arch import host
 from tilewright.targets.cpu.compiler import find_compiler
+from tilewright.targets.registry import resolve
 from tilewright.texts import write_text
 
 
@@ -215,4 +216,13 @@ def _nvrtc() -> Finding:
 def _switches() -> Iterator[Finding]:
     for variable in VARIABLES.values():
         if variable in os.environ:
-            yield Finding("switch", "ok", f"{variable}={os.environ[variable]}")
+            yield _switch(variable, os.environ[variable])
+
+
+def _switch(variable: str, value: str) -> Finding:
+    try:
+        if variable == VARIABLES["target"]:
+            resolve(value or "auto")
+    except TilewrightError as error:
+        return Finding("switch", "missing", f"{variable}={value}: {error.message}", error.hint or "")
+    return Finding("switch", "ok", f"{variable}={value}")

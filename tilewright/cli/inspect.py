@@ -8,6 +8,7 @@ import difflib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
@@ -15,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.cli.terminal import Terminal
-from tilewright.errors import TilewrightError, near
-from tilewright.ir.dtypes import dtype
+from tilewright.cli.terminal import BadCommand, Terminal
+from tilewright.errors import Span, TilewrightError, near
+from tilewright.ir.dtypes import ALL, dtype
 from tilewright.ir.printer import print_program
 from tilewright.language.mistakes import WrongArguments
 from tilewright.language.trace import PrimFunc
@@ -26,13 +27,10 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFactory, JITFunction, compile
 
 
-class BadCommand(TilewrightError):
-    """A command line that names something that is not there."""
-
-
 def run_inspect(given: argparse.Namespace, terminal: Terminal) -> int:
     """Print the kernel's program stage by stage, as the options of the command line ask."""
-    kernel = compiled(_find(given.kernel), read_arguments(given.arguments), given.target)
+    found, file = _find(given.kernel), Path(given.kernel.rpartition(":")[0])
+    kernel = _by_author(lambda: compiled(found, read_arguments(given.arguments), given.target), file)
     program = kernel.program
     if given.source:
         terminal.write(terminal.c_source(kernel.get_kernel_source()))
@@ -88,11 +86,31 @@ def _find(place: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    loader = spec.loader
+    _by_author(lambda: loader.exec_module(module), path)
     if not hasattr(module, name):
         known = [key for key in vars(module) if not key.startswith("_")]
         raise BadCommand(f"{file} has no {name!r}", hint=near(name, known) or f"it has: {', '.join(known)}")
     return getattr(module, name)
+
+
+def _by_author(run: Callable[[], Any], path: Path) -> Any:
+    """What the author's file does, whose mistakes are shown where they stand in it.  Raises BadCommand."""
+    try:
+        return run()
+    except TilewrightError:
+        raise
+    except Exception as error:
+        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
+        said = str(error)
+        if isinstance(error, SyntaxError) and error.filename in (str(path), None):
+            lines, said = [error.lineno], error.msg
+        if not lines:  # nothing of the author's was running
+            raise
+        raise BadCommand(
+            f"{path} does not run: {type(error).__name__}: {said}",
+            span=Span(str(path), lines[-1]) if lines[-1] else None,
+        ) from None
 
 
 _TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\]")
@@ -103,13 +121,16 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
 
     Raises
     ------
-    BadCommand : a word without ``=``.  UnknownDType : a tensor of no known type.
+    BadCommand : a word without ``=``, a name that comes twice, a tensor without an end.
+    UnknownDType : a tensor of no known type.
     """
     values: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
             raise BadCommand(f"{word!r} is not an argument", hint="write NAME=VALUE, as in A=float32[128,64]")
+        if name in values:
+            raise BadCommand(f"{name} is given twice")
         tensor = _TENSOR.fullmatch(text)
         if tensor is not None:
             shape = [int(extent) for extent in tensor[2].split(",") if extent.strip()]
@@ -118,6 +139,10 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
             try:
                 values[name] = ast.literal_eval(text)
             except (ValueError, SyntaxError):
+                if re.match(rf"({'|'.join(ALL)})?\s*\[", text):
+                    raise BadCommand(
+                        f"{word!r} is no tensor", hint=f"its type and its extents, as in {name}=float32[128,64]"
+                    ) from None
                 values[name] = text
     return values
 

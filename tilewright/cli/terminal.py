@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
+from tilewright.errors import TilewrightError
 from tilewright.ir import dtypes, nodes
 
 STYLES = {
@@ -39,6 +40,10 @@ def _rules(comment: str, keywords: str, types: str) -> re.Pattern[str]:
 
 _PROGRAM = _rules(r"#[^\n]*", _KEYWORDS, rf"(?:{'|'.join(dtypes.ALL)})(?:x\d+)?")
 _C = _rules(r"//[^\n]*|/\*(?:.|\n)*?\*/", _C_KEYWORDS, r"v\w+_t|__m\d+\w*")
+
+
+class BadCommand(TilewrightError):
+    """A command line that names something that is not there."""
 
 
 class Terminal:

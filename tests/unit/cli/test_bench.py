@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.cli import bench, main
+from tilewright.cli import bench, demo_gpu, main
 from tilewright.cli.chart import chart
 from tilewright.cli.timed_products import Sample
 
@@ -67,6 +67,26 @@ def test_files_without_times_are_refused(text: str, tmp_path: Path, capsys: pyte
     kept.write_text(text)
     assert main([*SMALL, "--against", str(kept)]) == 1
     assert "has no times" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--json", "{}/absent/x"], "{}/absent/x cannot be written\n  help: name a file in a folder that is there"),
+        (["--json", "{}"], "{} cannot be written"),
+        (["--plot", "{}/absent/x.svg"], "{}/absent/x.svg cannot be written"),
+        (["--plot", "{}/x.png"], "--plot {}/x.png is no name of an SVG\n  help: write FILE.svg"),
+        (["--target", "cuda"], "target 'cuda' names no architecture, and there is no such GPU here"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_measured(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It measured, and then ended in a traceback; products for a GPU that is not here were measured on the processor."""
+    monkeypatch.setattr(bench, "timed", lambda request: pytest.fail("it measures"))
+    monkeypatch.setattr(demo_gpu, "is_usable", lambda: False)
+    assert main([*SMALL, *(word.format(tmp_path) for word in words)]) == 1
+    assert capsys.readouterr().err.startswith("error: " + message.format(tmp_path))
 
 
 def test_what_is_neither_file_nor_commit_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,11 +69,31 @@ def test_calls_take_turns() -> None:
     ("words", "message"),
     [
         (["--target", "cup"], "error: unknown target 'cup'\n  help: did you mean 'cpu'"),
+        (
+            ["--target", "metal"],
+            "error: nothing can be measured on 'metal' here\n  help: --target cpu is the processor",
+        ),
+        (["--target", "cpu -arch=neon"], "error: nothing can be measured on 'cpu -arch=neon' here\n"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_what_cannot_be_shown_is_an_error(
+    words: list[str], message: str, by_environment: bool, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """TILEWRIGHT_TARGET was passed over."""
+    if by_environment:
+        monkeypatch.setenv("TILEWRIGHT_TARGET", words[1])
+        words = []
     assert main(["demo", "--n", "64", "--rows", "1", "--milliseconds", "1", *words]) == 1
     assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e3", "", "a"])
+def test_times_are_finite(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", f"--milliseconds={value}"])
+    assert f"argument --milliseconds: {value!r} are no milliseconds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--rows", "--n", "--k", "--group"])

@@ -76,6 +76,13 @@ def test_switches_that_are_set_are_listed(monkeypatch: pytest.MonkeyPatch) -> No
     assert "(3 used)" in finding("CPU").detail
 
 
+def test_a_target_that_there_is_not_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TILEWRIGHT_TARGET", "cup")
+    assert (finding("switch").state, finding("switch").remedy) == ("missing", "did you mean 'cpu'?")
+
+
 def test_files_that_vanish_meanwhile_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kept").write_bytes(bytes(3))
     listed = [(str(tmp_path), [], ["kept", "gone"]), (str(tmp_path / "building"), [], ["kernel.cpp"])]

@@ -97,12 +97,45 @@ def test_differences_and_source(kernels: str, capsys: pytest.CaptureFixture[str]
             "error: factory: got an unexpected keyword argument 'm'\n  help: factory(n=64, dtype='float32'); after "
             "FILE:KERNEL write NAME=VALUE, a tensor as in A=float32[128,64]\n",
         ),
+        (
+            ["{}:double", "X=float32[3"],
+            "error: 'X=float32[3' is no tensor\n  help: its type and its extents, as in X=float32[128,64]\n",
+        ),
+        (
+            ["{}:double", "X=float32[-3]"],
+            "error: 'X=float32[-3]' is no tensor\n  help: its type and its extents, as in X=float32[128,64]\n",
+        ),
+        (["{}:double", "X=float32[3]", "X=float32[4]"], "error: X is given twice\n"),
         (["{}:program", "--after", "trace"], "error: no pass 'trace' ran\n  help: did you mean 'traced'?\n"),
     ],
 )
 def test_mistakes(kernels: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", *(word.format(kernels) for word in words)]) == 1
     assert capsys.readouterr().err == message.format(kernels)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "shown"),
+    [
+        ("def f(:\n    pass", "SyntaxError: invalid syntax", "def f(:"),
+        ("import tilewright\n\nx = 1 / 0", "ZeroDivisionError: division by zero", "x = 1 / 0"),
+        ("def f():\n    raise KeyError(3)", "KeyError: 3", "    raise KeyError(3)"),
+        ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'", "import nowhere_at_all"),
+        ("\0", "SyntaxError: source code string cannot contain null bytes", ""),
+    ],
+)
+def test_a_file_that_does_not_run_is_shown_where_it_breaks(
+    text: str, message: str, shown: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Our own frames were shown."""
+    file = tmp_path / "broken_kernels.py"
+    file.write_text(text)
+    assert main(["inspect", f"{file}:f"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"error: {file} does not run: {message}"
+    if shown:
+        number = text.splitlines().index(shown) + 1
+        assert lines[1] == f"  --> {file}:{number}:1" and lines[3] == f"{number} | {shown}"
 
 
 @pytest.mark.parametrize("given", ["X=float64[100]", "X=float32[100,1]", "X=float32[0] Y=3"])

@@ -21,7 +21,7 @@ from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.precompiled import precompiled
 from tilewright.targets.base import Source
-from tilewright.targets.cpu.arch import compiler_flags, zig_flags
+from tilewright.targets.cpu.arch import compiler_flags, runs_here, zig_flags
 from tilewright.texts import read_text, write_text
 
 DEVICE = Path(__file__).parent / "device"
@@ -48,6 +48,13 @@ class BrokenCompiler(TilewrightError):
             f"the C compiler {' '.join(command)!r} does not work: {reason}",
             hint="repair it, or name another with TILEWRIGHT_CC",
         )
+
+
+class WrongMachine(TilewrightError):
+    """Code for a CPU that this machine is not."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="its text can be inspected: kernel.get_kernel_source()")
 
 
 class CompilerFailed(TilewrightError):
@@ -128,7 +135,7 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
 
     Raises
     ------
-    CompilerNotFound, BrokenCompiler, CompilerFailed
+    CompilerNotFound, BrokenCompiler, CompilerFailed, WrongMachine
     """
     path = directory / f"kernel.{source.language}"
     write_text(path, source.text)
@@ -136,7 +143,7 @@ def build(source: Source, arch: Arch, directory: Path) -> None:
     if error is not None and "unrecognizable insn" in error:
         error = _run(path, directory / LIBRARY, (*machine_flags(arch), LOADS_APART))
     if error is not None:
-        raise _explain(error, source.text)
+        raise _explain(error, source.text, arch)
 
 
 def machine_flags(arch: Arch) -> tuple[str, ...]:
@@ -166,9 +173,11 @@ def _run(source: Path, library: Path, flags: tuple[str, ...], header: Path | Non
         partial.unlink(missing_ok=True)
 
 
-def _explain(complaint: str, text: str) -> TilewrightError:
+def _explain(complaint: str, text: str, arch: Arch) -> TilewrightError:
     """The error for a refused source, at the author's line whose code it was."""
     found = re.search(r"kernel\.c:(\d+):\d+: (?:fatal )?error: (.*)", complaint)
+    if found is None and not runs_here(arch):
+        return WrongMachine(f"the C compiler here makes no code for {arch.name}: {complaint.splitlines()[0]}")
     if found is None:
         return BrokenCompiler(find_compiler().command, complaint)
     number, lines = int(found[1]), text.splitlines()

@@ -19,17 +19,13 @@ from tilewright.options import options
 from tilewright.targets.base import Source
 from tilewright.targets.cpu.again import Binding
 from tilewright.targets.cpu.arch import host, runs_here
-from tilewright.targets.cpu.compiler import LIBRARY, device_library
+from tilewright.targets.cpu.compiler import LIBRARY, WrongMachine, device_library
 from tilewright.targets.cpu.emit import OUT_OF_MEMORY, takes_words, words_name
 from tilewright.targets.cpu.spellings import bits_of, computes_in_float
 
 
 class OutOfMemory(TilewrightError):
     """A kernel's workspace did not fit into memory."""
-
-
-class WrongMachine(TilewrightError):
-    """Code for a CPU that this machine is not."""
 
 
 _CTYPES = {
@@ -48,8 +44,7 @@ def load(directory: Path, source: Source, function: Function, arch: Arch) -> Cal
     """
     if not runs_here(arch):
         missing = ", ".join(sorted(arch.features - host().features))
-        raise WrongMachine(f"code for {arch.name} cannot run on this CPU, which lacks {missing}",
-                           hint="its text can be inspected: kernel.get_kernel_source()")  # fmt: skip
+        raise WrongMachine(f"code for {arch.name} cannot run on this CPU, which lacks {missing}")
     _follow_torch()
     library = ctypes.CDLL(str(directory / LIBRARY))
     for name in ("parallel_for", "take", "give"):
