@@ -14,7 +14,6 @@ from tilewright.ir.nodes import Function
 from tilewright.ir.parser import parse
 from tilewright.ir.verifier import verify
 from tilewright.machine.arch import Arch
-from tilewright.options import override
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
@@ -34,11 +33,10 @@ def program(text: str) -> Function:
 
 
 def compiled(function: Function | str, machine: Arch | None = None) -> Kernel:
-    """A kernel for `machine` (this one by default); nothing is kept on disk."""
+    """A kernel for `machine` (this one by default), built: the cache has what a text was compiled to before."""
     made = program(function) if isinstance(function, str) else function
-    with override(cache=False):
-        kernel = Kernel(made, CPU, machine or host())
-        _ = kernel.launcher
+    kernel = Kernel(made, CPU, machine or host())
+    _ = kernel.launcher
     return kernel
 
 

@@ -17,7 +17,6 @@ from tilewright.interpreter import interpret
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.language.machines import traced_for
-from tilewright.options import override
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
@@ -134,18 +133,16 @@ RUNS: list[tuple[tuple[str, str, str], bool, bool]] = [
 @pytest.mark.parametrize(("dtypes", "transpose_B", "packed"), RUNS)
 def test_this_machine_multiplies(dtypes: tuple[str, str, str], transpose_B: bool, packed: bool) -> None:
     sizes = (37, 71, 133)
-    with override(cache=False):
-        kernel = kernel_for("native", *sizes, *dtypes, transpose_B, packed=packed, block_K=64)
-        check(kernel, kernel, sizes, dtypes, transpose_B)
+    kernel = kernel_for("native", *sizes, *dtypes, transpose_B, packed=packed, block_K=64)
+    check(kernel, kernel, sizes, dtypes, transpose_B)
 
 
 def test_avx2_text_runs_where_there_is_more() -> None:
     machine = arch({"arch": "avx2"})
     if not runs_here(machine):
         pytest.skip("this machine has no AVX2")
-    with override(cache=False):
-        kernel = kernel_for("avx2", 9, 40, 64, "int8", "uint4", "int32", True, packed=True, block_K=64)
-        check(kernel, kernel, (9, 40, 64), ("int8", "uint4", "int32"), True)
+    kernel = kernel_for("avx2", 9, 40, 64, "int8", "uint4", "int32", True, packed=True, block_K=64)
+    check(kernel, kernel, (9, 40, 64), ("int8", "uint4", "int32"), True)
     assert "maddubs" not in kernel.get_kernel_source() and "tw_dot4_u4_s8_i32x8" in kernel.get_kernel_source()
 
 

@@ -15,7 +15,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.kernels.matmul import linear, matmul
-from tilewright.options import override
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cpu.arch import AMX, arch, host, runs_here
@@ -35,8 +34,7 @@ def both_ways(kernel: Kernel, sizes: tuple[int, int, int], dtypes: tuple[str, st
     """Interpreted, and compiled where that is possible."""
     check(kernel, functools.partial(interpreted, kernel), sizes, dtypes, transpose_B)
     if runs_here(kernel.arch):
-        with override(cache=False):
-            check(kernel, kernel, sizes, dtypes, transpose_B)
+        check(kernel, kernel, sizes, dtypes, transpose_B)
 
 
 CASES = [
@@ -69,8 +67,7 @@ def test_words_of_k_that_fill_no_tile(block_K: int, packed: bool) -> None:
 def test_every_number_of_rows(dtype: str) -> None:
     """Tiles of fewer rows, two of different heights, several bands; rows of A at any address."""
     N, K, out = 40, 144, "int32" if dtype == "int8" else "float32"
-    with override(cache=False):
-        kernel = tilewright.compile(linear.trace(N, K, dtype, out, out, block_M=64), target=f"cpu -arch={MACHINE}")
+    kernel = tilewright.compile(linear.trace(N, K, dtype, out, out, block_M=64), target=f"cpu -arch={MACHINE}")
     assert is_by_tiles(kernel)
     w = random((N, K), dtype, 1)
     packed = kernel.pack(W=w)
@@ -150,8 +147,7 @@ def test_scaled_totals(M: int, N: int, group: int, zeros: str) -> None:
     np.testing.assert_allclose(c, exact, rtol=1e-5, atol=4 if zeros == "columns" else 1)
     if runs_here(kernel.arch):
         found = np.zeros((M, N), np.float32)
-        with override(cache=False):
-            kernel(a, b, s, z, p, found)
+        kernel(a, b, s, z, p, found)
         np.testing.assert_array_equal(found, c)
 
 
@@ -166,8 +162,7 @@ def test_the_interpreter_rounds_as_the_matrix_unit_does() -> None:
         operands = [x.astype(tilewright.dtype("bfloat16").numpy) for x in (a, b)]
         c, found = np.zeros((16, 32), np.float32), np.zeros((16, 32), np.float32)
         interpret(kernel.program.final, (*operands, c))
-        with override(cache=False):
-            kernel(*operands, found)
+        kernel(*operands, found)
         np.testing.assert_array_equal(found.view(np.uint32)[~np.isnan(c)], c.view(np.uint32)[~np.isnan(c)])
         assert (np.isnan(found) == np.isnan(c)).all()
 
@@ -178,9 +173,8 @@ def test_two_matrices_met_for_the_first_time(dtype: str, out: str) -> None:
     """Both operands are copied by kernels before, once for all blocks; A begins anywhere."""
     M, N, K = 150, 170, 90
     a, b = random((M + 1, K), dtype, 0).reshape(-1)[1 : M * K + 1].reshape(M, K), random((K, N), dtype, 1)
-    with override(cache=False):
-        kernel = matmul.compile(a, b, dtype=dtype, accumulate=out, out=out, block_M=64, block_N=96)
-        found = kernel(a, b)
+    kernel = matmul.compile(a, b, dtype=dtype, accumulate=out, out=out, block_M=64, block_N=96)
+    found = kernel(a, b)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     magnitude = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     assert (np.abs(found - exact) <= (0 if dtype == "int8" else K * 2.0**-23 * magnitude)).all()
@@ -219,8 +213,7 @@ def test_sums_that_no_product_reaches_are_zero(M: int, N: int) -> None:
     interpret(kernel.program.final, (a, b, found))
     np.testing.assert_array_equal(found, expected)
     if runs_here(kernel.arch):
-        with override(cache=False):
-            kernel(a, b, found)
+        kernel(a, b, found)
         np.testing.assert_array_equal(found, expected)
 
 
