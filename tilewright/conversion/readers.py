@@ -267,10 +267,10 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         )
     blocks = None
     # A checkpoint may have layers in blocks and others with a scale a row.
-    if block and scale.ndim == 2 and scale.shape != (weight.shape[0], 1):
+    if block and scale.ndim == weight.ndim == 2 and scale.shape != (weight.shape[0], 1):
         blocks = block_of(block)
         grid = [one // max(count, 1) for one, count in zip(weight.shape, scale.shape)]
-        whole = [count * part for count, part in zip(scale.shape, grid)] == [*weight.shape]
+        whole = all(grid) and [count * part for count, part in zip(scale.shape, grid)] == [*weight.shape]
         if blocks and whole and scale.shape != tuple(-(-one // part) for one, part in zip(weight.shape, blocks)):
             blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
     return {layer: _smoothed(from_float_quantized(weight, scale, block=blocks, name=layer), tensors, layer)}

@@ -97,8 +97,9 @@ class Speed:
         return self.rates.bytes / self.rates.cycles * REACHED
 
     def multiplied(self, size: int) -> float:
-        """Multiplications a cycle of operands of so many bytes."""
-        return dict(self.products)[size]
+        """Multiplications a cycle of operands of so many bytes; where the machine has none, of the next wider ones,
+        which they become there."""
+        return next(rate for wide, rate in self.products if wide >= size)
 
     def resident(self, cluster: Number, stay: bool = False) -> Number:
         """Blocks in clusters of so many that run at once, one a core; numbers or columns of them.

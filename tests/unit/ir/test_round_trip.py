@@ -174,9 +174,12 @@ def statements(draw: st.DrawFn, scope: Scope, depth: int) -> Statement:
 
 @st.composite
 def operators(draw: st.DrawFn, scope: Scope) -> Statement:
-    """Any registered operator with any values: printing goes by its fields alone."""
+    """Any registered operator with any values: printing goes by its fields alone, but a dimension is one of a region."""
     cls = nodes.TILE_OPERATORS[draw(st.sampled_from(sorted(nodes.TILE_OPERATORS)))]
-    return cls(**{name: draw(values(scope)) for name in fields_of(cls)})
+    made = {name: draw(values(scope)) for name in fields_of(cls)}
+    for name, operand in cls.dimensions.items():
+        made |= {name: draw(st.integers(-3, 3)), operand: draw(regions(scope))}
+    return cls(**made)
 
 
 def with_vars(scope: Scope, *vars: Var) -> Scope:
