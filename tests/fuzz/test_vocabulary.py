@@ -18,7 +18,11 @@ def test_every_word_is_drawn_or_excepted() -> None:
         tile_fuzz.HAND: 80,
         tile_fuzz.ENGINE: 40,
     }
-    found = set().union(*(vocabulary.drawn(range(first, first + count)) for first, count in firsts.items()))
+    found: set[str] = set()
+    for seed in (first + at for first, count in firsts.items() for at in range(count)):
+        found |= vocabulary.drawn([seed])
+        if vocabulary.missing(found)[0] <= set(vocabulary.EXCEPTED):
+            break
     words, _ = vocabulary.missing(found)
     assert words == set(vocabulary.EXCEPTED)
 
@@ -27,7 +31,7 @@ def test_every_word_is_drawn_or_excepted() -> None:
 def test_every_parameter_that_means_something_is_given_or_known_not_to_be() -> None:
     words, given = vocabulary.missing(vocabulary.found_by(500))
     assert words == set(vocabulary.EXCEPTED)
-    assert sorted(given - vocabulary.NOT_GIVEN) == []
+    assert sorted(given - vocabulary.NOT_GIVEN.keys()) == []
 
 
 def test_words_are_told_whatever_they_are_called() -> None:

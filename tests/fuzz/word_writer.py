@@ -41,7 +41,7 @@ SAID_MORE: tuple[tuple[str, tuple[str, ...]], ...] = (
         r"^(T\.copy\(A\d+\[.*\], s\d+)\)$",
         (r"\1, l2_prefetch=128)", r'\1, eviction_policy="evict_last")', r'\1, prefer_instruction="cp_async")'),
     ),
-    (r"(T\.shfl_\w+\(.*), width=32\)", (r"\1, width=32, mask=0xFFFFFFFF)",)),
+    (r"(T\.shfl_\w+\(.*), width=(\d+)\)", (r"\1, width=\2, mask=0xFFFFFFFF)",)),
     (r"T\.(any|all)_sync\((.*)\), 'int32'\)", (r"T.\1_sync(\2, mask=0xFFFFFFFF), 'int32')",)),
     (r"T\.ballot_sync\((.*?)\), 'int32'\)\)", (r"T.ballot_sync(\1, mask=0xFFFFFFFF), 'int32'))",)),
     (r"T\.match_(any|all)_sync\((.*)\)\), 'int32'\)", (r"T.match_\1_sync(\2, mask=0xFFFFFFFF)), 'int32')",)),
@@ -53,6 +53,11 @@ SAID_MORE: tuple[tuple[str, tuple[str, ...]], ...] = (
         (r"T.make_tensor\1(\2, (\3, \4), \5, strides=(\4, 1))",),
     ),
     (r'T\.round\((T\.cast\(.*, "float\d\d"\)) \* 7\.3\)', (r'T.round(\1 * 7.3, "ties-away-from-zero")',)),
+    (r"T\.__ldg\((\w+)\[tx\]\)", (r"T.__ldg(\1, tx)",)),
+    (r"(T\.copy_cluster\(.*)\)$", (r'\1, eviction_policy="evict_last")',)),
+    (r"(T\.wgmma_gemm\(.*)\)$", (r"\1, policy=T.GemmWarpPolicy.FullRow)",)),
+    (r'T\.dynamic\("(\w+)"\)', (r'T.dynamic("\1", "int32")',)),
+    (r"(T\.rng_init\(.*)\)$", (r'\1, generator="curandStateXORWOW_t")',)),
 )
 """What calls leave out as a rule, said: a form of text, and what may stand in its place."""
 
