@@ -23,7 +23,7 @@ def slack(op: str, a: Linear, b: Linear) -> Linear:
 def compare(state: State, op: str, a: Linear, b: Linear, dtype: DType) -> Expr:
     """``a op b`` as a unique expression: a literal where it is certain."""
     key = (op, a.key, b.key, dtype.name)
-    found = state.conclusions.comparisons.get(key)
+    found = state.facts.conclusions.comparisons.get(key)
     if found is None:
         if op in ("eq", "ne"):
             found = _equality(state, op, linear.add(a, b, -1), dtype)
@@ -32,7 +32,7 @@ def compare(state: State, op: str, a: Linear, b: Linear, dtype: DType) -> Expr:
         truth = state.facts.conditions.get(found)
         if truth is not None:
             found = state.interner.literal(BOOL, truth)
-        state.conclusions.comparisons[key] = found
+        state.facts.conclusions.comparisons[key] = found
     return found
 
 

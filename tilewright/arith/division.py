@@ -20,12 +20,12 @@ from tilewright.ir.nodes import Binary, Expr
 
 def floordiv(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
     """``x // divisor``."""
-    return _memoised(state.conclusions.quotients, _quotient, _symbolic_quotient, state, x, divisor, dtype)
+    return _memoised(state.facts.conclusions.quotients, _quotient, _symbolic_quotient, state, x, divisor, dtype)
 
 
 def floormod(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
     """``x % divisor``."""
-    return _memoised(state.conclusions.remainders, _remainder, _symbolic_remainder, state, x, divisor, dtype)
+    return _memoised(state.facts.conclusions.remainders, _remainder, _symbolic_remainder, state, x, divisor, dtype)
 
 
 def _memoised(

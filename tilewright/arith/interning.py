@@ -11,11 +11,13 @@ from typing import Any, TypeAlias
 
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Region, Select, Unary, Var
-from tilewright.ir.visitor import fields_of, find
+from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Record, Region, Select, Unary, Var
+from tilewright.ir.visitor import children, fields_of, find
 
 Name: TypeAlias = "Var | Buffer | str"
 """What facts can be about: variables, what buffers hold, what functions give."""
+
+_NOTHING: frozenset[Name] = frozenset()
 
 
 class _Shape:
@@ -34,7 +36,7 @@ class Interner:
         self._rank: dict[Expr, int] = {}
         self._text: dict[Expr, str] = {}
         self._variables: dict[Expr, frozenset[Var]] = {}
-        self._names: dict[Expr, frozenset[Name]] = {}
+        self._names: dict[Record, frozenset[Name]] = {}
         self._shapes: dict[object, Hashable] = {}
         self._numbers: dict[Hashable, Hashable] = {}
         self.operands: dict[Expr, tuple[Linear, Linear]] = {}
@@ -81,15 +83,18 @@ class Interner:
             found = self._variables[expr] = frozenset(node for node in find(expr, Var))
         return found
 
-    def names(self, expr: Expr) -> frozenset[Name]:
-        """What an expression mentions that facts can be about."""
-        if isinstance(expr, Var):
-            return frozenset((expr,))
-        found = self._names.get(expr)
+    def names(self, node: Record) -> frozenset[Name]:
+        """What an expression mentions that facts can be about: mostly what its parts do, which are known already."""
+        found = self._names.get(node)
         if found is None:
-            found = self._names[expr] = frozenset(
-                node.function if isinstance(node, Call) else node for node in find(expr, Var, Buffer, Call)
-            )
+            found = frozenset((node,)) if isinstance(node, (Var, Buffer)) else _NOTHING
+            for part in () if isinstance(node, Buffer) else children(node):
+                of_part = self.names(part)
+                if not of_part <= found:
+                    found = found | of_part if found else of_part
+            if isinstance(node, Call):
+                found |= {node.function}
+            self._names[node] = found
         return found
 
     def shape(self, value: object) -> Hashable:

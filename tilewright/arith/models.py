@@ -134,8 +134,8 @@ def _meet(a: Interval, b: Interval) -> bool:
 
 def some_models(state: State) -> tuple[Model, ...]:
     """The models of the scope's facts that are worth asking."""
-    models: tuple[Model, ...] | None = state.conclusions.models
+    models: tuple[Model, ...] | None = state.facts.conclusions.models
     if models is None:
         models = tuple(Model(state, high, far) for high, far in ((True, False), (False, True), (False, False)))
-        state.conclusions.models = models
+        state.facts.conclusions.models = models
     return models

@@ -34,11 +34,11 @@ def nonnegative(state: State, form: Linear) -> bool:
         return True
     if (high is not None and high < 0) or not state.searches:
         return False
-    known = state.conclusions.signs.get(form.key)
+    known = state.facts.conclusions.signs.get(form.key)
     if known is None:
         refuted = any(model.refutes(form, state) for model in some_models(state))
         known = not refuted and _Search(state).proves(stretch(state, form), _DEPTH)
-        state.conclusions.signs[form.key] = known
+        state.facts.conclusions.signs[form.key] = known
     return known
 
 
@@ -132,11 +132,11 @@ class _Search:
 
 def levers(state: State, atom: Expr) -> tuple[tuple[Linear, Linear], ...]:
     """Forms that mention `atom` and cannot be negative, each after its coefficient of `atom`."""
-    found = state.conclusions.levers.get(atom)
+    found = state.facts.conclusions.levers.get(atom)
     if found is None:
         splits = ((linear.coefficient_of(form, atom), form) for form in _mentioning(state, atom))
         found = tuple((split[0], form) for split, form in splits if split is not None and not split[0].is_zero)
-        state.conclusions.levers[atom] = found
+        state.facts.conclusions.levers[atom] = found
     return found
 
 

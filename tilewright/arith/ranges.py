@@ -55,14 +55,14 @@ def interval_of(state: State, expr: Expr) -> Interval:
     form = state.interner.forms.get(expr)
     if form is not None and not (len(form.terms) == 1 and (expr,) in form.terms):
         return interval_of_form(state, form)
-    known = state.conclusions.intervals.get(expr)
+    known = state.facts.conclusions.intervals.get(expr)
     if known is None:
         rule = _BOUNDS.get(type(expr))
         known = rule(state, expr) if rule is not None else _range_of_type(expr.dtype)
         given = state.facts.intervals.get(expr)
         if given is not None:
             known = intervals.intersect(known, given)
-        state.conclusions.intervals[expr] = known
+        state.facts.conclusions.intervals[expr] = known
     return known
 
 
@@ -193,13 +193,13 @@ def residue_of_form(state: State, form: Linear) -> Residue:
 
 def residue_of(state: State, atom: Expr) -> Residue:
     """What an atom is modulo what."""
-    known = state.conclusions.residues.get(atom)
+    known = state.facts.conclusions.residues.get(atom)
     if known is None:
         known = _residue_of_structure(state, atom)
         given = state.facts.residues.get(atom)
         if given is not None:
             known = _sharpest(known, given)
-        state.conclusions.residues[atom] = known
+        state.facts.conclusions.residues[atom] = known
     return known
 
 

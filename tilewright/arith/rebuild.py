@@ -19,10 +19,10 @@ def rebuild(state: State, form: Linear, dtype: DType) -> Expr:
     if not form.terms:
         return state.interner.literal(dtype, wrapped(form.constant, dtype))
     key = (form.key, dtype.name)
-    found = state.conclusions.rebuilt.get(key)
+    found = state.facts.conclusions.rebuilt.get(key)
     if found is None:
         found = _narrowed(state, form, dtype) or _sum(state, form, dtype)
-        state.conclusions.rebuilt[key] = found
+        state.facts.conclusions.rebuilt[key] = found
         state.interner.forms.setdefault(found, form)
     return found
 

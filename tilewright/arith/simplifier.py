@@ -33,10 +33,10 @@ _LARGEST_PRODUCT = 24
 
 def value_of(state: State, expr: ir.Expr) -> Value:
     """The canonical value of an expression under the facts of the scope."""
-    found: Value | None = state.conclusions.values.get(expr)
+    found: Value | None = state.facts.conclusions.values.get(expr)
     if found is None:
         found = _VALUES.get(type(expr), _rebuilt)(state, expr)
-        state.conclusions.values[expr] = found
+        state.facts.conclusions.values[expr] = found
     return found
 
 
@@ -46,7 +46,7 @@ def simplified(state: State, expr: ir.Expr) -> ir.Expr:
     if not isinstance(value, Linear):
         return value
     result = rebuild(state, value, expr.dtype)
-    state.conclusions.values.setdefault(result, value)
+    state.facts.conclusions.values.setdefault(result, value)
     return result
 
 
@@ -87,7 +87,7 @@ def _const(state: State, expr: ir.Const) -> Value:
 
 
 def _var(state: State, expr: ir.Var) -> Value:
-    state.conclusions.met.add(expr)
+    state.facts.conclusions.met.add(expr)
     if not is_index(expr.dtype):
         return _known(state, expr)
     low, high = state.facts.intervals.get(expr, intervals.UNKNOWN)

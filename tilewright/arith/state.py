@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from tilewright.arith import linear
-from tilewright.arith.facts import Conclusions, Facts
+from tilewright.arith.facts import Facts
 from tilewright.arith.interning import Interner
 from tilewright.arith.linear import Linear
 from tilewright.ir.dtypes import DType
@@ -57,10 +57,6 @@ class State:
         self.interner, self.facts = common.interner, common.facts
         self.searches = True
         """Whether signs that intervals leave open are searched for: not of what is about to be taken as true."""
-
-    @property
-    def conclusions(self) -> Conclusions:
-        return self.facts.conclusions
 
     def form(self, expr: Expr) -> Linear:
         """The linear form of a unique expression of an index type."""

@@ -44,6 +44,12 @@ class DType:
     carrier: str = ""
     lanes: int = 1
 
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DType) and self.name == other.name and self.lanes == other.lanes)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
 
@@ -137,6 +143,7 @@ class DType:
         return float(self.minimum) if self.minimum > 0 else math.ldexp(1.0, 1 - self.bias - self.mantissa_bits)
 
     @property
+    @functools.cache  # noqa: B019 - there are few types, and they stay
     def minimum(self) -> int | float:
         """Smallest finite value."""
         if self.kind == "bool":
@@ -146,6 +153,7 @@ class DType:
         return float(ml_dtypes.finfo(self.numpy).min)
 
     @property
+    @functools.cache  # noqa: B019
     def maximum(self) -> int | float:
         """Largest finite value."""
         if self.kind == "bool":

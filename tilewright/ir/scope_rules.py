@@ -12,7 +12,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.stages import STAGES, between_passes
-from tilewright.ir.visitor import find, having, walk
+from tilewright.ir.visitor import children, find, having
 
 
 @dataclass(slots=True)
@@ -57,8 +57,15 @@ class ScopeRules:
     @contextmanager
     def naming(self) -> Iterator[Names]:
         """The names of what is checked inside."""
-        outside, self.names = self.names, Names()
+        outside = self.begin_naming()
         yield self.names
+        self.end_naming(outside)
+
+    def begin_naming(self) -> Names:
+        outside, self.names = self.names, Names()
+        return outside
+
+    def end_naming(self, outside: Names) -> None:
         outside.used |= self.names.used
         outside.bound |= self.names.bound
         self.names = outside
@@ -125,17 +132,23 @@ class ScopeRules:
 
     def expression(self, where: ir.Statement | ir.Function, root: object, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
-        for node in walk(root):
-            if isinstance(node, ir.Var):
-                self.use(where, node)
-            elif isinstance(node, ir.Buffer):
-                self.use(where, node)
-                self.placed(where, node)
-            else:
-                if self.afresh or getattr(node, "sound", None) is not self.stage:
-                    self.alone(where, node)
-                if isinstance(node, ir.Call):
-                    self.call(where, node, effect and node is root)
+        waiting: list[Any] = [root]
+        while waiting:  # as `walk` does: it is asked of every expression of every program
+            node = waiting.pop()
+            if isinstance(node, (ir.Var, ir.Buffer)):
+                if node not in self.visible:
+                    self.use(where, node)
+                self.names.used.add(node)
+                if isinstance(node, ir.Buffer):
+                    self.placed(where, node)
+                continue
+            if self.afresh or getattr(node, "sound", None) is not self.stage:
+                self.alone(where, node)
+            if isinstance(node, ir.Call):
+                self.call(where, node, effect and node is root)
+            below = children(node)
+            if below:
+                waiting += below[::-1]
 
     def alone(self, where: ir.Statement | ir.Function, node: Any) -> None:
         """Check an expression or region by itself."""

@@ -112,12 +112,15 @@ class _Verifier(ScopeRules):
             self.known(statement, known)
             return
         reports = self.reports
-        with self.naming() as names:
-            self.checked(statement)
+        around = self.begin_naming()
+        names = self.names
+        self.checked(statement)
+        self.end_naming(around)
         if reports == self.reports and not holds(statement, *_IN_CONTEXT):
-            # A view of what the statement declares itself is in scope there, wherever the statement stands.
-            free = names.used - names.bound
-            outside = {one for one in free if isinstance(one, ir.Var) or root(one) not in names.bound}
+            outside = names.used
+            if names.bound:  # a view of what the statement declares is in scope there, wherever that stands
+                free = names.used - names.bound
+                outside = {one for one in free if isinstance(one, ir.Var) or root(one) not in names.bound}
             sound = _Sound(place, frozenset(outside), frozenset(names.bound))
             object.__setattr__(statement, "sound", sound)
 

@@ -8,8 +8,8 @@ pass did anything.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import functools
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,29 +41,32 @@ def _all_fields(cls: type) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(cls) if f.init)
 
 
-class _Kind(enum.Enum):
-    """What a field of a node holds, as far as traversal cares."""
-
-    LEAF = 0
-    NODE = 1
-    SEQ = 2
-    TUPLE = 3
+_PARTS: dict[type, tuple[str, ...]] = {}
 
 
-_KINDS: dict[type, _Kind] = {}
+def _parts_of(cls: type) -> tuple[str, ...]:
+    """Names of the fields in which nodes may lie: by its type no other holds any."""
+    plain = {"str", "int", "bool", "float", "None", "tuple"}
+    kinds = {f.name: set(re.findall(r"\w+", str(f.type))) for f in dataclasses.fields(cls)}
+    _PARTS[cls] = tuple(name for name in fields_of(cls) if not kinds[name] <= plain)
+    return _PARTS[cls]
 
 
-def _kind_of(cls: type) -> _Kind:
+_LEAF, _NODE, _SEQ, _TUPLE = 1, 2, 3, 4
+"""What a field of a node holds, as far as traversal cares."""
+
+_KINDS: dict[type, int] = {}
+
+
+def _kind_of(cls: type) -> int:
     """The kind of a value's class, worked out once a class: traversal is where compiling spends its time."""
-    kind = _KINDS.get(cls)
-    if kind is None:
-        if issubclass(cls, ir.Seq):
-            kind = _Kind.SEQ
-        elif issubclass(cls, (ir.Expr, ir.Statement, ir.Region, ir.Buffer, ir.Function)):
-            kind = _Kind.NODE
-        else:
-            kind = _Kind.TUPLE if issubclass(cls, tuple) else _Kind.LEAF
-        _KINDS[cls] = kind
+    if issubclass(cls, ir.Seq):
+        kind = _SEQ
+    elif issubclass(cls, (ir.Expr, ir.Statement, ir.Region, ir.Buffer, ir.Function)):
+        kind = _NODE
+    else:
+        kind = _TUPLE if issubclass(cls, tuple) else _LEAF
+    _KINDS[cls] = kind
     return kind
 
 
@@ -73,21 +76,28 @@ def children(node: Any) -> tuple[ir.Record, ...]:  # any field's value may be as
         return node.below
     except AttributeError:
         found: list[ir.Record] = []
-        for name in fields_of(type(node)):
-            _collect(getattr(node, name), found)
+        cls = type(node)
+        for name in _PARTS[cls] if cls in _PARTS else _parts_of(cls):
+            value = getattr(node, name)
+            kind = _KINDS.get(type(value)) or _kind_of(type(value))
+            if kind == _TUPLE:
+                _collect(value, found)
+            elif kind != _LEAF:
+                found.append(value)
         if isinstance(node, ir.Allocate) and node.buffer.placed:
             _collect((*node.buffer.shape, *(node.buffer.strides or ())), found)  # what the kernel works out there
-        object.__setattr__(node, "below", tuple(found))  # nodes never change, and passes share them
-        return tuple(found)
+        below = tuple(found)
+        object.__setattr__(node, "below", below)  # nodes never change, and passes share them
+        return below
 
 
-def _collect(value: Any, found: list[ir.Record]) -> None:
-    kind = _KINDS.get(type(value)) or _kind_of(type(value))
-    if kind is _Kind.TUPLE:
-        for item in value:
-            _collect(item, found)
-    elif kind is not _Kind.LEAF:
-        found.append(value)
+def _collect(values: tuple[Any, ...], found: list[ir.Record]) -> None:
+    for value in values:
+        kind = _KINDS.get(type(value)) or _kind_of(type(value))
+        if kind == _TUPLE:
+            _collect(value, found)
+        elif kind != _LEAF:
+            found.append(value)
 
 
 def walk(node: object, enter: Callable[[ir.Record], bool] | None = None) -> Iterator[ir.Record]:
@@ -97,12 +107,16 @@ def walk(node: object, enter: Callable[[ir.Record], bool] | None = None) -> Iter
     go below a node.
     """
     waiting: list[Any] = [node]
+    buffer = ir.Buffer
     while waiting:
         one = waiting.pop()
         yield one
-        if type(one) is ir.Buffer or (enter is not None and not enter(one)):
+        if type(one) is buffer or (enter is not None and not enter(one)):
             continue
-        below = children(one)
+        try:
+            below = one.below
+        except AttributeError:
+            below = children(one)
         if below:
             waiting += below[::-1]
 
@@ -136,7 +150,10 @@ def _kinds(node: Any) -> int:
         kinds = _BITS.get(cls) or _bit_of(cls)
         if cls is not ir.Buffer:
             for child in children(node):
-                kinds |= _kinds(child)
+                try:
+                    kinds |= child.kinds
+                except AttributeError:
+                    kinds |= _kinds(child)
         object.__setattr__(node, "kinds", kinds)
         return kinds
 
@@ -282,32 +299,28 @@ class Rewriter:
     def generic(self, node: T) -> T:
         """`node` with its children rewritten; the same object where none changed."""
         changes: dict[str, object] = {}
-        for name in fields_of(type(node)):
+        cls: type = type(node)
+        for name in _PARTS[cls] if cls in _PARTS else _parts_of(cls):
             old = getattr(node, name)
-            new = self._value(old)
-            if new is not old:
-                changes[name] = new
+            kind = _KINDS.get(type(old)) or _kind_of(type(old))
+            if kind != _LEAF:
+                new = self.visit(old) if kind == _NODE else self(old) if kind == _SEQ else self._tuple(old)
+                if new is not old:
+                    changes[name] = new
         if not changes:
             return node
-        cls: type = type(node)
         return cls(**{name: changes[name] if name in changes else getattr(node, name) for name in _all_fields(cls)})
 
-    def _value(self, value: Any) -> Any:
-        kind = _KINDS.get(type(value)) or _kind_of(type(value))
-        if kind is _Kind.LEAF:
-            return value
-        if kind is _Kind.NODE:
-            return self.visit(value)
-        if kind is _Kind.SEQ:
-            return self(value)
-        return self._tuple(value)
-
-    def _tuple(self, value: tuple[object, ...]) -> tuple[object, ...]:
+    def _tuple(self, value: tuple[Any, ...]) -> tuple[object, ...]:
         statements = bool(value) and isinstance(value[0], ir.Statement)
         items: list[object] = []
         changed = False
         for item in value:
-            new = self._value(item)
+            kind = _KINDS.get(type(item)) or _kind_of(type(item))
+            if kind == _LEAF:
+                items.append(item)
+                continue
+            new = self.visit(item) if kind == _NODE else self(item) if kind == _SEQ else self._tuple(item)
             if statements and (new is None or isinstance(new, list)):
                 items.extend(listed(new))
                 changed = True
