@@ -18,7 +18,7 @@ from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import ChannelState
-from tilewright.interpreter.cluster_copies import copy_between_blocks, copy_for_blocks
+from tilewright.interpreter.clusters import copy_between_blocks, copy_for_blocks
 from tilewright.interpreter.iterations import Meetings, read_and_stored
 from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell

@@ -6,19 +6,73 @@ place (its neighbour's, or int32, float32, bool); else the dtype is written: ``f
 
 from __future__ import annotations
 
+import keyword
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from tilewright.errors import InternalError
+from tilewright.ir import dtypes
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, INT64, DType, dtype
 from tilewright.ir.expressions import known_extent
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import is_enumeration, is_record, record_fields
-from tilewright.ir.names import Names
 from tilewright.ir.structure import same
 from tilewright.ir.visitor import method_of
+
+RESERVED = frozenset({*keyword.kwlist, "inf", "nan", *dtypes.ALL})
+"""Words that mean something where a variable could stand."""
+
+_VECTOR_DTYPE = re.compile(rf"({'|'.join(dtypes.ALL)})x\d+")
+
+
+class Names:
+    """Names of variables and buffers, scope by scope.
+
+    A name is free again where the scope of its owner ends.  What is mentioned without being declared (in an
+    invalid program) gets a name of its own for good.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[ir.Var | ir.Buffer, str] = {}
+        self._taken: set[str] = set()
+        self._declared: list[list[ir.Var | ir.Buffer]] = [[]]
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names declared inside are forgotten at the end."""
+        self._declared.append([])
+        yield
+        for owner in self._declared.pop():
+            self._taken.discard(self._of.pop(owner, ""))
+
+    def declare(self, owner: ir.Var | ir.Buffer) -> str:
+        """A fresh name for `owner` in the current scope; the one it has where it is in scope already."""
+        if owner not in self._of:
+            self._assign(owner)
+            self._declared[-1].append(owner)
+        return self._of[owner]
+
+    def __call__(self, owner: ir.Var | ir.Buffer) -> str:
+        """The name of `owner`."""
+        if owner not in self._of:
+            self._assign(owner)
+        return self._of[owner]
+
+    def _assign(self, owner: ir.Var | ir.Buffer) -> None:
+        wanted = re.sub(r"\W", "_", owner.name) or "_"
+        if not wanted.isidentifier():
+            wanted = f"_{wanted}"
+        name, count = wanted, 0
+        while name in self._taken or name in RESERVED or _VECTOR_DTYPE.fullmatch(name):
+            count += 1
+            name = f"{wanted}_{count}"
+        self._of[owner] = name
+        self._taken.add(name)
+
 
 PRECEDENCE = {
     "any": 2, "all": 3, "not": 4,

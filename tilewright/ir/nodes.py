@@ -34,83 +34,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from tilewright.errors import Span
 from tilewright.ir import dtypes  # noqa: F401  (published)
 from tilewright.ir.dtypes import BOOL, DType  # noqa: F401  (published)
-from tilewright.ir.expressions import (  # noqa: F401  (published)
-    BINARY,
-    COMPARISONS,
-    GLOBAL_ALIGNMENT,
-    LOGICAL,
-    OPPOSITE,
-    SCOPES,
-    Binary,
-    Broadcast,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Extent,
-    Load,
-    Record,
-    Region,
-    Reinterpret,
-    Select,
-    TensorMap,
-    Unary,
-    Var,
-    binary,
-    cast,
-    const,
-    dataclass_transform,
-    expr,
-    index_binary,
-    known,
-    load,
-    node,
-    product,
-    result_dtype,
-    row_major_strides,
-    whole,
-)
-from tilewright.ir.statements import (  # noqa: F401  (published)
-    CHANNEL_SCOPES,
-    WARP,
-    WARPGROUP,
-    Acquire,
-    Allocate,
-    Assert,
-    Assume,
-    Break,
-    Channel,
-    ChannelStatement,
-    Commit,
-    Continue,
-    Evaluate,
-    For,
-    If,
-    Let,
-    Parallel,
-    Pipelined,
-    Print,
-    Publish,
-    Receive,
-    Release,
-    Return,
-    Role,
-    Roles,
-    Seq,
-    Statement,
-    Store,
-    Token,
-    Wait,
-    While,
-)
-
-N = TypeVar("N")
+from tilewright.ir.expressions import *  # noqa: F403  (published)
+from tilewright.ir.expressions import Buffer, Expr, Extent, N, Record, Region, Var, const, dataclass_transform, node
+from tilewright.ir.statements import *  # noqa: F403  (published)
+from tilewright.ir.statements import For, If, Parallel, Pipelined, Seq, Statement
 
 
 @node

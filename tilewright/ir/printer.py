@@ -23,9 +23,8 @@ from typing import Any
 from tilewright.errors import InternalError
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64
-from tilewright.ir.expression_text import ExpressionText, quoted
+from tilewright.ir.expression_text import ExpressionText, Names, quoted
 from tilewright.ir.literals import record_fields
-from tilewright.ir.names import Names
 from tilewright.ir.signature import size_variables
 from tilewright.ir.visitor import find, method_of, walk
 

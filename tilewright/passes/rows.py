@@ -1,4 +1,5 @@
-"""Where rows of tensors in global memory start: what their address and the steps between them are multiples of.
+"""Where rows and regions of tensors in global memory start: what their address and the steps between them are multiples
+of, and whether they begin inside.
 
 A view of a tensor (`T.reshape`, `T.view`) is a tensor at the same address: who moves rows asks about it as about any
 other.
@@ -6,10 +7,12 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.arith import Analyzer
 from tilewright.ir.dtypes import DType
 from tilewright.ir.effects import root
-from tilewright.ir.nodes import Buffer, Region
+from tilewright.ir.nodes import Buffer, Expr, Region, binary, const, expr, index_binary
 from tilewright.layout.access import vector_width
 from tilewright.layout.layout import Layout
 from tilewright.passes.lower.flatten_buffers import strides_of
@@ -76,3 +79,23 @@ def box_unsupported(region: Region, size: int, analyzer: Analyzer) -> str | None
 def runs_of(layout: Layout, width: int) -> bool:
     """Whether `width` neighbours of a tile's last dimension lie side by side in its memory, at a multiple of it."""
     return vector_width(layout, 8, width) == width
+
+
+def unproven_beginning(region: Region, analyzer: Analyzer | None, reaching: Sequence[int] = (-2, -1)) -> list[Expr]:
+    """Conditions, not known to hold, under which a region of a global buffer begins inside it.
+
+    Every start is at least zero, and only the dimensions of `reaching` may end beyond the buffer. Accesses outside of a
+    tensor mean zeros, before its first element and beside its planes as well as beyond its end: whoever reads several
+    elements at once counts how many there are up to the end, and asks here about all else.
+    """
+    if region.buffer.scope != "global":
+        return []
+    rank = len(region.starts)
+    reaches = {axis % rank for axis in reaching}
+    conditions: list[Expr] = []
+    for axis, (start, extent) in enumerate(zip(region.starts, region.extents, strict=True)):
+        conditions.append(binary("ge", start, const(0, start.dtype)))
+        if axis not in reaches:
+            end, size = start + extent, expr(region.buffer.shape[axis])
+            conditions.append(index_binary("le", end, size))
+    return [one for one in conditions if analyzer is None or not analyzer.prove(one)]

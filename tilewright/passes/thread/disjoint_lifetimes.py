@@ -18,13 +18,13 @@ met::
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import own, root, uses
-from tilewright.ir.visitor import find
+from tilewright.ir.visitor import children, find, variables
 
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 
@@ -141,3 +141,65 @@ def declared_below(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Tiles that are declared within a statement of the kernel's outermost sequence."""
     outermost = {one.buffer for one in kernel.body.statements if isinstance(one, ir.Allocate)}
     return frozenset(one.buffer for one in find(kernel.body, ir.Allocate)) - outermost
+
+
+def read_until(statements: Sequence[ir.Statement]) -> dict[ir.Buffer, int]:
+    """For each tile that matrix instructions read by descriptor, in which of the statements the last of them is waited
+    for: what warpgroups do goes on behind their statement.
+
+    One that nobody waits for is read until behind all of them. In this program, ``a`` is read until the last
+    statement::
+
+        for k in range(4):
+            tile = wgmma_descriptor(a[0], ...)
+            wgmma_ss(total[0:64], tile, ...)
+            wgmma_commit()
+            wgmma_wait(1)
+        b[tx] = 0.0
+        wgmma_wait(0)
+    """
+    reads = _Reads()
+    last: dict[ir.Buffer, int] = {}
+    for position, statement in enumerate(statements):
+        before = reads.flying
+        reads.flying = reads.after(statement, before)
+        last.update(dict.fromkeys(before | reads.met, position))
+        reads.met = set()
+    return {**last, **dict.fromkeys(reads.flying, len(statements))}
+
+
+@dataclass(slots=True)
+class _Reads:
+    tiles: dict[ir.Var, frozenset[ir.Buffer]] = field(default_factory=dict)
+    """What descriptors are of."""
+    met: set[ir.Buffer] = field(default_factory=set)
+    flying: frozenset[ir.Buffer] = frozenset()
+    """Tiles that may be read at a place."""
+
+    def after(self, statement: ir.Statement, flying: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
+        """Tiles that are read behind a statement; a wait under a condition, or in a loop, counts for what began
+        there."""
+        if isinstance(statement, ir.Seq):
+            for one in statement.statements:
+                flying = self.after(one, flying)
+            return flying
+        if isinstance(statement, ir.Let):
+            self.tiles[statement.var] = self._of(statement.value)
+        for node in own(statement):
+            if isinstance(node, ir.Call) and node.function.startswith("wgmma"):
+                flying = self._call(node, flying)
+        bodies = [child for child in children(statement) if isinstance(child, ir.Statement)]
+        return flying.union(*(self.after(body, frozenset()) for body in bodies))
+
+    def _call(self, call: ir.Call, flying: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
+        if call.function == "wgmma_wait":
+            pending = call.arguments[0]
+            return frozenset() if isinstance(pending, ir.Const) and pending.value == 0 else flying
+        read = frozenset().union(*(self._of(one) for one in call.arguments if isinstance(one, ir.Expr)))
+        self.met |= read
+        return flying | read
+
+    def _of(self, value: ir.Expr) -> frozenset[ir.Buffer]:
+        """The tiles that a descriptor is of."""
+        regions = {root(one.buffer) for one in find(value, ir.Region) if one.buffer.scope == "shared"}
+        return frozenset(regions).union(*(self.tiles.get(var, frozenset()) for var in variables(value)))

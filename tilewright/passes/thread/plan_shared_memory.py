@@ -43,8 +43,7 @@ from tilewright.ir.visitor import find, holds
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.thread.disjoint_lifetimes import declared_below, disjoint_lifetimes
-from tilewright.passes.thread.matrix_reads import read_until
+from tilewright.passes.thread.disjoint_lifetimes import declared_below, disjoint_lifetimes, read_until
 
 OVERLAID = "overlaid"
 """Attribute of `overlay_rings`: names of tiles, and of the rings that are used no more when those are."""

@@ -14,7 +14,7 @@ from tilewright.ir.structure import guard_of
 from tilewright.ops.base import full_index, static_extents
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.beginnings import unproven_beginning
+from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.vectors import load_vector, loop

@@ -15,7 +15,7 @@ from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import static_extents
 from tilewright.ops.decode import Decode
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.beginnings import unproven_beginning
+from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.processors.choose_products import dot_instructions, first_match
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.multiplicands import PanelRight

@@ -18,7 +18,7 @@ from tilewright.machine.dot import OperandPlan
 from tilewright.ops.base import element, full_index, kept_axes, zero
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.beginnings import unproven_beginning
+from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.processors.forward_operands import SOURCES, shift_ends_with
 from tilewright.passes.tile.processors.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import multiply

@@ -15,8 +15,13 @@ from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy
 from tilewright.passes import rows
 from tilewright.passes.lower.flatten_buffers import strides_of
-from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, placed_unsupported
-from tilewright.passes.tile.copies.beginnings import unproven_beginning
+from tilewright.passes.rows import (
+    box_unsupported,
+    conversion_unsupported,
+    is_plain_tensor,
+    placed_unsupported,
+    unproven_beginning,
+)
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span

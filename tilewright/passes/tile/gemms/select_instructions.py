@@ -6,7 +6,7 @@ before layouts are inferred and is their anchor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
@@ -21,7 +21,6 @@ from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.engine_checks import lies_in_boxes
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
-from tilewright.passes.tile.gemms.agree_layouts import agree
 from tilewright.passes.tile.gemms.gemm_candidates import Candidate, because, candidates_of, in_registers
 from tilewright.passes.tile.gemms.slow_products import advice, reason
 from tilewright.passes.tile.pipelines.tile_views import tile_span
@@ -145,3 +144,42 @@ def demanded(gemm: Product, plan: GemmPlan) -> dict[Buffer, Layout]:
 
 def _demand(gemm: Product, way: Candidate) -> dict[Buffer, Layout]:
     return {} if way[0] is None else demanded(gemm, way[0])
+
+
+Demand = Mapping[Buffer, Layout]
+"""The layouts of fragments that one way of executing a statement asks for."""
+
+
+def agree(candidates: Sequence[Sequence[Demand]]) -> list[int] | None:
+    """For each statement the way to take, such that no fragment is asked for twice differently.
+
+    Two gemms that add to one accumulator need it in the same threads.  Where the best way of the one is not open to the
+    other, both take the candidates that are best together::
+
+        gemm(a, b, c)     # 1. wgmma on 1 x 2 warpgroups   2. mma on 4 x 2 warps   3. mma on 8 x 1 warps  -> 2
+        gemm(d, e, c)     # 1. mma on 4 x 2 warps          2. mma on 8 x 1 warps                          -> 1
+
+    Parameters
+    ----------
+    candidates : of each statement, the best first.
+
+    Returns
+    -------
+    Positions in `candidates` with the least sum; None where no choice agrees.
+    """
+    best: list[int] | None = None
+    least = sum(map(len, candidates)) + 1
+
+    def go_on(chosen: list[int], known: dict[Buffer, Layout], cost: int) -> None:
+        nonlocal best, least
+        if cost >= least:
+            return
+        if len(chosen) == len(candidates):
+            best, least = list(chosen), cost
+            return
+        for position, demand in enumerate(candidates[len(chosen)]):
+            if all(known.get(buffer, layout) == layout for buffer, layout in demand.items()):
+                go_on([*chosen, position], {**known, **demand}, cost + position)
+
+    go_on([], {}, 0)
+    return best

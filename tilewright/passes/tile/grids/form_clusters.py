@@ -45,7 +45,7 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.gemms.gemm_candidates import Candidate
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms
-from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT
+from tilewright.passes.tile.grids.tile_loops import CLAIM, PERSISTENT
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 

@@ -58,14 +58,12 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
-from tilewright.passes.tile.grids.claim_tiles import CLAIM, PERSISTENT, Claims
-from tilewright.passes.tile.grids.deal_tiles import ceildiv, dealt_loop
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.grids.form_clusters import CLUSTER, depending, differs, reads_own_memory
 from tilewright.passes.tile.grids.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.grids.rasterize_grid import RASTER, panel_place, within
-from tilewright.passes.tile.grids.running_numbers import Renumber
 from tilewright.passes.tile.grids.second_slots import with_second_slots
+from tilewright.passes.tile.grids.tile_loops import CLAIM, PERSISTENT, Claims, Renumber, ceildiv, dealt_loop
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.roles.specialize_warps import OF_CLUSTERS
 

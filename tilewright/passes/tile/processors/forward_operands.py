@@ -32,8 +32,8 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context, Fact
+from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.scoped import ScopedRewriter, map_kernels
-from tilewright.passes.tile.copies.beginnings import unproven_beginning
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
 

@@ -1,8 +1,8 @@
-"""How the blocks of a persistent grid take tiles as they become free for them: the loop that `persist_grid` puts around
-a role.
+"""How the roles of a persistent grid go through tiles: the loop that `persist_grid` puts around a role.
 
-A word in global memory counts the tiles that were taken.  The role that loads takes the next number and hands it to all
-roles through a channel of its own::
+Tiles are dealt beforehand (`dealt_loop`), or blocks take them as they become free for them (`Claims`). Then a word in
+global memory counts the tiles that were taken.  The role that loads takes the next number and hands it to all roles
+through a channel of its own::
 
     with role("producer", ...):
         for iteration in range(tiles + 1):
@@ -27,12 +27,56 @@ of all is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tilewright.errors import Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
+from tilewright.ir.effects import root
+from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import find
+from tilewright.passes.scoped import PlaceRewriter
+
+
+def dealt_loop(
+    iteration: ir.Var, tile: ir.Var, total: ir.Expr, group: ir.Expr, groups: ir.Expr, work: ir.Seq, uneven: bool,
+    span: Span | None,
+) -> ir.For:  # fmt: skip
+    """A role's loop over its group's tiles: group number ``g`` of ``n`` has the tiles ``g``, ``n + g``, ``2 n + g`` and
+    so on. Where tiles differ in their steps, every other iteration goes the other way round, so that who has a long
+    tile has a short one next.
+
+    Parameters
+    ----------
+    iteration, tile : names for how many the group had before, and the tile's number.
+    total, groups : how many there are.
+    work : what is done for a tile.
+    uneven : whether tiles differ in their steps.
+    """
+    iterations, place = _iterations(total, group, groups), group
+    if uneven:
+        back = groups - 1 - group
+        there = ir.index_binary("eq", iteration % 2, 0)
+        place = ir.Select(INT32, there, ir.cast(group, INT32), ir.cast(back, INT32))
+        whole = total // groups
+        left = total - whole * groups
+        is_one_more = ir.index_binary("lt", substitute(place, {iteration: whole}), left)
+        iterations = whole + ir.Select(INT32, is_one_more, ir.const(1), ir.const(0))
+    number = iteration * groups + place
+    body = ir.seq(ir.Let(tile, ir.cast(number, INT32), span=span), work.statements)
+    return ir.For(iteration, ir.const(0), ir.cast(iterations, INT32), ir.const(1), body, span=span)
+
+
+def _iterations(total: ir.Expr, group: ir.Expr, groups: ir.Expr) -> ir.Expr:
+    """Tiles of a group: as many for each where they are known to come out even."""
+    even = isinstance(total, ir.Const) and isinstance(groups, ir.Const) and total.value % groups.value == 0
+    return ceildiv(total if even else total - group, groups)
+
+
+def ceildiv(value: ir.Expr, divisor: ir.Expr) -> ir.Expr:
+    """The quotient rounded up."""
+    return (value + (divisor - 1)) // divisor
+
 
 PERSISTENT, CLAIM = "persistent", "claim"
 """The attribute of a grid whose blocks stay, and what the author writes there for blocks that claim tiles."""
@@ -101,3 +145,30 @@ class Claims:
         )
         once = ir.Parallel((index,), (1,), taken, span=span)
         return [ir.Acquire(NAME, iteration, span=span), once, ir.Publish(NAME, iteration, span=span)]
+
+
+class Renumber(PlaceRewriter):
+    """Running numbers of channels go on from the tiles before, and slots follow them.
+
+    Parameters
+    ----------
+    bases : by the name of a channel, how many iterations there were before this tile.
+    rings : the channel of each buffer of slots.
+    stages : of each channel.
+    """
+
+    def __init__(self, bases: dict[str, ir.Expr], rings: dict[ir.Buffer, str], stages: dict[str, int]) -> None:
+        self.bases, self.rings, self.stages = bases, rings, stages
+
+    def visit_ChannelStatement(self, statement: ir.ChannelStatement) -> ir.Statement:
+        return replace(statement, iteration=self.bases[statement.channel] + statement.iteration)
+
+    def place(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
+        """The slot of a ring that the tiles before leave next."""
+        name = self.rings.get(root(buffer))
+        if name is None:
+            return buffer, indices
+        first, *others = indices
+        number = first.left if isinstance(first, ir.Binary) and first.op == "floormod" else first
+        slot = (self.bases[name] + number) % self.stages[name]
+        return buffer, (slot, *others)
