@@ -19,7 +19,7 @@ from tilewright.passes.lower.thread_elements import is_plain, sum_of
 from tilewright.passes.neighbours import Neighbours
 from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
-from tilewright.passes.tile.layouts.infer_layouts import SHARED_VECTOR_BYTES
+from tilewright.passes.tile.layouts.layout_flow import SHARED_VECTOR_BYTES
 
 if TYPE_CHECKING:
     from tilewright.passes.lower.thread_loop import ThreadLoop

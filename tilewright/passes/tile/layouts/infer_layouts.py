@@ -13,7 +13,7 @@ The result stands in the kernel (`Kernel.layouts`, `Parallel.layout`), so it pri
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -33,22 +33,11 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging
 from tilewright.passes.tile.gemms.select_instructions import demanded
-from tilewright.passes.tile.layouts.layout_flow import (
-    Access,
-    accesses_of,
-    filled_first,
-    has_copies,
-    is_in_all,
-    reduced_layout,
-    spread_over_copies,
-)
+from tilewright.passes.tile.layouts import layout_flow as flow
 from tilewright.passes.tile.layouts.settled_layouts import Exchange, ReduceApart, SetLayouts
 from tilewright.passes.tile.layouts.single_elements import share_elements, single_fragments
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, happens_once
 from tilewright.passes.tile.pipelines.tile_views import tile_span, view_layouts
-
-SHARED_VECTOR_BYTES = 16
-"""The widest access to shared memory."""
 
 
 def infer_layouts(function: ir.Function, context: Context) -> ir.Function:
@@ -103,14 +92,14 @@ class _Loop:
     """A parallel loop while its layout is looked for."""
 
     loop: ir.Parallel
-    accesses: list[Access]
+    accesses: list[flow.Access]
     layout: Layout | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(extent if isinstance(extent, int) else 0 for extent in self.loop.extents)
 
-    def covers(self, access: Access) -> bool:
+    def covers(self, access: flow.Access) -> bool:
         """Whether every dimension of the loop longer than 1 indexes the fragment."""
         if access.axes is None or any(shared > 1 for shared in access.sharing):
             return False
@@ -161,7 +150,7 @@ class _Inference:
         layouts = {**dict(self.kernel.layouts), **self.known}
         by_loop = {found.loop: found.layout for found in self.loops}
         incomplete = [one for one in self._fragments() if one in self.anchors.exchanged]
-        cleared = {one: self.known[one] for one in incomplete if not filled_first(self.kernel.body, one)}
+        cleared = {one: self.known[one] for one in incomplete if not flow.filled_first(self.kernel.body, one)}
         body = SetLayouts(by_loop, cleared)(self.kernel.body)
         return replace(self.kernel, body=body, layouts=tuple(layouts.items()))
 
@@ -171,7 +160,7 @@ class _Inference:
         for node in _own(self.kernel.body):
             if isinstance(node, ir.Parallel):
                 given = None if node.layout is None else self._of_author(node.layout, node)
-                self.loops.append(_Loop(node, list(accesses_of(node)), given))
+                self.loops.append(_Loop(node, list(flow.accesses_of(node)), given))
             elif isinstance(node, Reduce):
                 self.reductions.append(node)
 
@@ -229,7 +218,7 @@ class _Inference:
             found = self._flow_into_loop(loop) or self._flow_out_of_loop(loop) or found
         return found
 
-    def _seen(self, access: Access) -> Layout | None:
+    def _seen(self, access: flow.Access) -> Layout | None:
         """The layout of a fragment, as far as it is known, as an access sees it."""
         layout = self.known.get(access.buffer)
         return None if layout is None else access.apart(layout)
@@ -238,7 +227,7 @@ class _Inference:
         source, destination = reduction.source.buffer, reduction.destination.buffer
         if source not in self.known or destination in self.known or destination.scope != "fragment":
             return False
-        self._set(destination, reduced_layout(reduction, self.known[source]), reduction)
+        self._set(destination, flow.reduced_layout(reduction, self.known[source]), reduction)
         return True
 
     def _flow_into_loop(self, found: _Loop) -> bool:
@@ -286,7 +275,7 @@ class _Inference:
         A loop over nothing but what reductions leave comes after the fragments that these reduce: as it would be dealt
         out, they do not leave it, and what it exchanges would have to be exchanged again.
         """
-        awaited = self._awaited() - self.known.keys()
+        threads, awaited = self.kernel.num_threads, self._awaited() - self.known.keys()
         waiting = [found for found in self.loops if found.layout is None and 0 not in found.shape]
         unknown = {found.loop: {one.buffer for one in found.accesses} - self.known.keys() for found in waiting}
         ready = [found for found in waiting if not unknown[found.loop] or unknown[found.loop] - awaited]
@@ -295,12 +284,12 @@ class _Inference:
         if ready:
             touching = [found for found in ready if any(access.axes is not None for access in found.accesses)]
             found = max(touching or ready, key=lambda one: math.prod(one.shape))
-            found.layout = self._extended(found) or self._dealt(found)
+            found.layout = self._extended(found) or flow.dealt(found.loop, found.shape, threads, self.arch)
             return True
         # Where reductions go round in a circle, one of those that they read: what none reads follows from these.
         read = {one.source.buffer for one in self.reductions}
         for buffer in sorted(left, key=lambda one: (one in awaited, one not in read))[:1]:
-            self.known[buffer] = spread(buffer.static_shape, self.kernel.num_threads, self._width([buffer]))
+            self.known[buffer] = spread(buffer.static_shape, threads, flow.access_width([buffer], self.arch))
         return bool(left)
 
     def _awaited(self) -> set[ir.Buffer]:
@@ -316,31 +305,10 @@ class _Inference:
             free = [axis for axis, extent in enumerate(found.shape) if axis not in access.axes and extent > 1]
             if len(free) != 1:
                 continue
-            candidate = spread_over_copies(layout, access.axes, free[0], found.shape)
+            candidate = flow.spread_over_copies(layout, access.axes, free[0], found.shape)
             if candidate is not None:
                 return candidate
         return None
-
-    def _dealt(self, found: _Loop) -> Layout:
-        buffers = [node.buffer for node in find(found.loop.body, ir.Load, ir.Store)]
-        width = found.loop.coalesced_width or self._width(buffers)
-        share = math.prod(found.shape) // self.kernel.num_threads
-        least = _whole_bytes(found.loop)
-        width = max(min(width, 1 << max(share, 1).bit_length() - 1), least)
-        layout = spread(found.shape, self.kernel.num_threads, width, least)
-        for axis, extent in enumerate(found.shape):
-            if (
-                extent == 1 and layout.shape[axis] > 1
-            ):  # who is left over has a copy: fragments need not be indexed by it
-                layout = reduced(layout, axis, keep=True)
-        return layout
-
-    def _width(self, buffers: Sequence[ir.Buffer]) -> int:
-        """Elements of the narrowest type that one access moves: the widest one where all are to global memory."""
-        scopes = {buffer.scope for buffer in buffers}
-        bits = [_access_bits(buffer) for buffer in buffers if buffer.scope in ("global", "shared")]
-        widest = self.arch.vector_bytes if "global" in scopes and "shared" not in scopes else SHARED_VECTOR_BYTES
-        return widest * 8 // min(bits, default=32)
 
     # What has to change hands -------------------------------------------------------------------
 
@@ -349,7 +317,7 @@ class _Inference:
         to."""
         found: dict[ir.Parallel, set[ir.Buffer]] = {}
         for one in self.loops:
-            once = one.layout is not None and has_copies(one.layout) and happens_once(one.loop)
+            once = one.layout is not None and flow.has_copies(one.layout) and happens_once(one.loop)
             for access in one.accesses:
                 if access.axes is None or one.layout is None:
                     continue
@@ -359,15 +327,14 @@ class _Inference:
 
     def _singles(self) -> set[ir.Buffer]:
         """Fragments of which threads outside of loops want elements that not all of them hold in their one register."""
-        return {
-            one for one in single_fragments(self.kernel.body) if one in self.known and not is_in_all(self.known[one])
-        }
+        known = [one for one in single_fragments(self.kernel.body) if one in self.known]
+        return {one for one in known if not flow.is_in_all(self.known[one])}
 
     # Checks and shared tiles ---------------------------------------------------------------------
 
     def _is_left_by(self, reduction: Reduce) -> bool:
         """Whether a destination lies as the reduction leaves it."""
-        return self.known[reduction.destination.buffer] == reduced_layout(
+        return self.known[reduction.destination.buffer] == flow.reduced_layout(
             reduction, self.known[reduction.source.buffer]
         )
 
@@ -393,17 +360,6 @@ class _Inference:
                     span = tile_span(buffer, self.kernel) if buffer in matrix else None
                     self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
         view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
-
-
-def _access_bits(buffer: ir.Buffer) -> int:
-    """Bits of an element, but of the narrowest ones as many as keep a thread's share from filling its registers."""
-    return 8 if buffer.dtype.kind == "bool" else max(buffer.dtype.bits, 4)
-
-
-def _whole_bytes(loop: ir.Parallel) -> int:
-    """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
-    stored = [node.buffer for node in find(loop.body, ir.Store)]
-    return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)
 
 
 def conflict(buffer: ir.Buffer, first: ir.Statement | None, second: ir.Statement) -> LayoutConflict:

@@ -1,4 +1,5 @@
-"""How a layout goes on: from a fragment to the loop over it, from a source to its reduction."""
+"""How layouts begin and go on: of a loop that is dealt to threads; from a fragment to the loop over it; from a source
+to its reduction."""
 
 from __future__ import annotations
 
@@ -13,8 +14,12 @@ from tilewright.ir.visitor import find
 from tilewright.layout.algebra import permuted, reduced
 from tilewright.layout.digits import Digit, extent_of, merged, split_at
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import holds
+from tilewright.layout.threads import holds, spread
+from tilewright.machine.arch import Arch
 from tilewright.ops.reduce import Reduce
+
+SHARED_VECTOR_BYTES = 16
+"""The widest access to shared memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,3 +256,37 @@ def filled_first(body: ir.Seq, buffer: ir.Buffer) -> bool:
 
 def _declares(statement: ir.Statement, buffer: ir.Buffer) -> bool:
     return isinstance(statement, ir.Allocate) and statement.buffer is buffer
+
+
+def dealt(loop: ir.Parallel, shape: tuple[int, ...], threads: int, arch: Arch) -> Layout:
+    """The layout of a loop that follows from no fragment: neighbours in a thread as far as one access moves them."""
+    buffers = [node.buffer for node in find(loop.body, ir.Load, ir.Store)]
+    width = loop.coalesced_width or access_width(buffers, arch)
+    share = math.prod(shape) // threads
+    least = _whole_bytes(loop)
+    width = max(min(width, 1 << max(share, 1).bit_length() - 1), least)
+    layout = spread(shape, threads, width, least)
+    for axis, extent in enumerate(shape):
+        if extent == 1 and layout.shape[axis] > 1:
+            # Who is left over has a copy: fragments need not be indexed by it.
+            layout = reduced(layout, axis, keep=True)
+    return layout
+
+
+def access_width(buffers: Sequence[ir.Buffer], arch: Arch) -> int:
+    """Elements of the narrowest type that one access moves: the widest one where all are to global memory."""
+    scopes = {buffer.scope for buffer in buffers}
+    bits = [_access_bits(buffer) for buffer in buffers if buffer.scope in ("global", "shared")]
+    widest = arch.vector_bytes if "global" in scopes and "shared" not in scopes else SHARED_VECTOR_BYTES
+    return widest * 8 // min(bits, default=32)
+
+
+def _access_bits(buffer: ir.Buffer) -> int:
+    """Bits of an element, but of the narrowest ones as many as keep a thread's share from filling its registers."""
+    return 8 if buffer.dtype.kind == "bool" else max(buffer.dtype.bits, 4)
+
+
+def _whole_bytes(loop: ir.Parallel) -> int:
+    """Neighbours that a thread takes together, so that no other writes to the bytes that it writes to."""
+    stored = [node.buffer for node in find(loop.body, ir.Store)]
+    return max((one.dtype.per_byte for one in stored if one.scope in ("global", "shared")), default=1)

@@ -60,15 +60,9 @@ from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.scoped import map_kernels, plain_loop
 from tilewright.passes.tile.copies.gathers import filled_by
+from tilewright.passes.tile.pipelines import register_staging as staging
 from tilewright.passes.tile.pipelines.emission import Emission
 from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan, obstacle, plan_pipeline, said
-from tilewright.passes.tile.pipelines.register_staging import (
-    Under,
-    opened,
-    registers_to_spare,
-    staged_in_registers,
-    transposed_in_place,
-)
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, transposed_copies
 
@@ -123,16 +117,16 @@ class _Inject(Rewriter):
             return plain_loop(loop)
         shared = unstageable(self.kernel, original)
         before: list[ir.Statement] = []
-        under: list[Under] | None = None
+        under: list[staging.Under] | None = None
         beyond: frozenset[int] = frozenset()
         if self.context.arch.has("register_staging"):
             plain, threads = loop, self.kernel.thread_vars
-            flat, _ = opened(original, threads)
+            flat, _ = staging.opened(original, threads)
             transposed = transposed_copies(self.kernel, flat, shared, self._bits()) if loop.num_stages > 1 else {}
             loop, transposed = self._through_registers(loop, transposed)
-            flat, conditions = opened(loop, threads)
-            spare = registers_to_spare(self.kernel, self.context.arch)
-            divided = staged_in_registers(flat, conditions, shared, self.kernel, transposed, spare)
+            flat, conditions = staging.opened(loop, threads)
+            spare = staging.registers_to_spare(self.kernel, self.context.arch)
+            divided = staging.staged_in_registers(flat, conditions, shared, self.kernel, transposed, spare)
             if divided is not None:
                 loop, under, before, beyond = divided.loop, divided.conditions, divided.before, divided.beyond
                 self.layouts.update(divided.layouts)
@@ -158,7 +152,7 @@ class _Inject(Rewriter):
             return plain_loop(loop)
         transposed = transposed_copies(self.kernel, original, unstageable(self.kernel, original), bits)
         transposing, ways = self._through_registers(loop, transposed)
-        transposing, layouts = transposed_in_place(transposing, ways, self.kernel.num_threads)
+        transposing, layouts = staging.transposed_in_place(transposing, ways, self.kernel.num_threads)
         self.layouts.update(layouts)
         self._note({copy: way for copy, way in ways.items() if way.tile in layouts})
         return plain_loop(transposing)

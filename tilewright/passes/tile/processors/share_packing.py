@@ -49,16 +49,8 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh
+from tilewright.passes.tile.processors import forward_operands as operands
 from tilewright.passes.tile.processors.choose_products import product_plan, shifts_left, tile_plan
-from tilewright.passes.tile.processors.forward_operands import (
-    FEW_ROWS,
-    SOURCES,
-    gemms_with_fillings,
-    reader_counts,
-    shift_ends_with,
-    staged_tiles,
-    tells_ends,
-)
 from tilewright.passes.tile.processors.plan_operand_layouts import (
     FACT,
     PhysicalOperand,
@@ -115,9 +107,9 @@ class _Hosts(Rewriter):
         if not tiles:
             return [kernel]
         regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
-        sources = self.context.facts[SOURCES]
+        sources = self.context.facts[operands.SOURCES]
         for tile in tiles:
-            if tells_ends(tile.copy, tile.copy.destination) and _ends_with_shifts(kernel, tile.copy):
+            if operands.tells_ends(tile.copy, tile.copy.destination) and _ends_with_shifts(kernel, tile.copy):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
         body = _reading(kernel.body, regions)
         views = tuple(ir.Allocate(region.buffer) for region in regions.values())
@@ -167,7 +159,7 @@ def _reading(body: ir.Seq, regions: dict[ir.Buffer, ir.Region]) -> ir.Seq:
 def _ends_with_shifts(kernel: ir.Kernel, copy: Copy) -> bool:
     """Whether what gemms add beside their products ends where a tile's source does."""
     return all(
-        shift_ends_with(gemm, name, copy.source)
+        operands.shift_ends_with(gemm, name, copy.source)
         for gemm in find(kernel, Gemm) for name in ("a", "b") if getattr(gemm, name).buffer is copy.destination.buffer
     )  # fmt: skip
 
@@ -191,12 +183,12 @@ def _readers(kernel: ir.Kernel, tile: _Shared) -> ir.Extent:
 
 def _shared_tiles(kernel: ir.Kernel, context: Context) -> list[_Shared]:
     """Tiles that several blocks fill alike and only one gemm reads, in a fixed order."""
-    staged, readers = staged_tiles(kernel), reader_counts(kernel)
+    staged, readers = operands.staged_tiles(kernel), operands.reader_counts(kernel)
     safe = {buffer for buffer, _ in kernel.safe_values}
     loops = dict(_loops_around_copies(kernel.body, {}))
     grid = dict(zip(kernel.block_vars, kernel.grid, strict=True))
     found = []
-    for gemm, visible in gemms_with_fillings(kernel.body, {}):
+    for gemm, visible in operands.gemms_with_fillings(kernel.body, {}):
         for region in (gemm.a, gemm.b):
             tile = region.buffer
             filled = staged.get(tile)
@@ -240,7 +232,9 @@ def _pitch(gemm: Gemm, context: Context) -> int | None:
 def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:
     """Rows of the type that the instruction broadcasts; None where rows are read where they are, or shifted anyway."""
     plan = product_plan(gemm, context.arch)
-    if plan is None or gemm.transpose_a or gemm.m <= FEW_ROWS or shifts_left(gemm, plan, context.arch) is not None:
+    if plan is None or gemm.transpose_a or gemm.m <= operands.FEW_ROWS:
+        return None
+    if shifts_left(gemm, plan, context.arch) is not None:
         return None
     return None, plan.instruction.broadcast
 
