@@ -135,12 +135,15 @@ def _as_made(line: dict[str, Any]) -> Iterator[None]:
     if line.get("since"):
         yield
         return
-    with patch.object(roofline, "least_share", np.zeros_like), patch.object(tiles, "begin_together", _nowhere):
+    with (
+        patch.object(roofline, "least_share", np.zeros_like),
+        patch.object(tiles, "begin_together", _of_those_that_stay),
+    ):
         yield
 
 
-def _nowhere(table: tiles.TileTable, *_: object) -> np.ndarray:
-    return np.zeros(len(table.of), bool)
+def _of_those_that_stay(table: tiles.TileTable, *_: object) -> np.ndarray:
+    return table.stays & (table.splits == 1) & (table.along_N == 1)
 
 
 def _divided_steps(parts: Parts, M: int, K: int) -> int:

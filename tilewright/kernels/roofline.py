@@ -43,7 +43,7 @@ until then."""
 
 PARTNERS, CLUSTER = 0.02, 450
 """The share of its products that blocks of a cluster wait for one another where the power limit does not slow them down
-anyway, and cycles that a launch in clusters that share loads costs."""
+anyway, and cycles that each doubling of a cluster that shares loads costs a launch."""
 
 AGAIN = 0.51
 """The share of memory's time, where that is what a product waits for, that it costs that several clusters ask for what
@@ -80,11 +80,13 @@ class Speed:
     Attributes
     ----------
     products : multiplications of matrices in a cycle of a core, by the bytes of an operand.
+    held : bytes that the second-level cache keeps.
     """
 
     cores: int
     rates: Rates
     products: tuple[tuple[int, float], ...]
+    held: float = 0
 
     @property
     def cache(self) -> float:
@@ -124,9 +126,8 @@ def speed_of(arch: Arch | None) -> Speed:
     if arch is None or not arch.has_threads:
         return HOPPER
     sizes = {kind: arch.product_rate(ALL[kind], ALL[kind]) / 2 for kind in KINDS}
-    return Speed(
-        arch.cores, arch.rates or HOPPER.rates, tuple((KINDS[kind], rate) for kind, rate in sizes.items() if rate)
-    )
+    products = tuple((KINDS[kind], rate) for kind, rate in sizes.items() if rate)
+    return Speed(arch.cores, arch.rates or HOPPER.rates, products, arch.l2_bytes)
 
 
 def hopper(cores: int | None = None) -> Speed:
@@ -134,7 +135,8 @@ def hopper(cores: int | None = None) -> Speed:
     device = device_of("sm_90", cores)
     assert device is not None
     of = dict(device.rates.products)
-    return Speed(cores or device.cores, device.rates, tuple((size, of[kind] / 2) for kind, size in KINDS.items()))
+    products = tuple((size, of[kind] / 2) for kind, size in KINDS.items())
+    return Speed(cores or device.cores, device.rates, products, device.l2_bytes)
 
 
 HOPPER = hopper()
@@ -166,7 +168,7 @@ class Work:
     asked : bytes of memory that a block has on their way at a time; 0 where these are always enough.
     beside : the share of the shorter, all of that or memory, that the longer does not hide.
     heat : how much slower products are at the power limit, beside what bytes that move cost.
-    cluster : whether blocks of a cluster share loads.
+    cluster : blocks that share loads.
     begins : cycles before the first step and behind the last, beside the machine's launch.
     busy : the share of the cores that work at a time; None where pieces of work are whole.
     """
@@ -192,7 +194,7 @@ class Work:
     asked: Number = 0.0
     beside: Number = BESIDE
     heat: Number = 0.0
-    cluster: Number = False
+    cluster: Number = 1
     begins: Number = 0.0
     busy: Number | None = None
 
@@ -213,12 +215,12 @@ def took(work: Work, speed: Speed) -> Number:
     multiplying = work.turns * piece
     hot = np.minimum(1.0, multiplying / HOT)
     heat = HEAT * work.turns * work.steps * loads * hot
-    multiplying = multiplying * (1 + work.heat * hot + np.where(work.cluster, PARTNERS * (1 - hot), 0.0)) + heat
+    multiplying = multiplying * (1 + work.heat * hot + np.where(work.cluster > 1, PARTNERS * (1 - hot), 0.0)) + heat
     memory = work.memory / speed.memory * _shallow(work, speed)
     again = AGAIN * work.ahead / speed.memory * np.minimum(1.0, memory / multiplying)
     longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
     ends = work.ends * np.maximum(0.0, work.turns - 1) + work.handed + work.begins
-    return longer + work.beside * shorter + again + speed.rates.launch + ends + np.where(work.cluster, CLUSTER, 0)
+    return longer + work.beside * shorter + again + speed.rates.launch + ends + CLUSTER * np.log2(work.cluster)
 
 
 def _shallow(work: Work, speed: Speed) -> Number:

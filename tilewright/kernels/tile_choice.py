@@ -62,7 +62,7 @@ class DenseProduct:
     swapped : whether tiles must, or must not, be `Tiles.swapped`, because lanes transpose an operand of bytes.
     promoted : whether lanes add the sums of each step to others.
     in_blocks : and scale them, by scales of blocks.
-    part : whether this is one of two parts of a product's columns.
+    part : whether this is the second of two parts of a product's columns.
     """
 
     N: int
@@ -133,7 +133,7 @@ class DenseProduct:
             widths = count * table.columns
             useful = large & (widths > 0) & (widths < N)
             widths = np.where(useful, widths, N)
-            found = launches_of(table, M, widths, K, speed, lanes, part=True)
+            found = launches_of(table, M, widths, K, speed, lanes)
             taken = np.where(useful & suiting(table, M, widths, speed, lanes), found.cycles, np.inf)
             for of_shape in table.shapes:
                 line = of_shape.start + int(taken[of_shape].argmin())

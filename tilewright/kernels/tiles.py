@@ -31,10 +31,6 @@ SHALLOW = 3
 TOGETHER = 25
 """The same for blocks that share loads: each waits until its partners have room for what it brings them."""
 
-MERGED = 0.75
-"""The share of the bytes of a weight that the second-level cache gives each of the blocks that begin side by side and
-read the same ones: it merges requests of neighbours (94 launches for 39 products, H200)."""
-
 ALONE = 1.08
 """How much longer the products of one warpgroup take, beside which no other's hide its waiting."""
 
@@ -318,10 +314,11 @@ def _once(table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, speed: S
 
 
 def begin_together(table: TileTable, waves: np.ndarray) -> np.ndarray:
-    """Where blocks that read the same columns begin together, so that memory is asked for the columns once: they are
-    launched side by side unless they stay or divide K, and behind the first wave blocks begin one by one. Clusters
-    along N put blocks of other columns between them, and take up to a third longer (64 pairs of kernels, H200)."""
-    return (waves == 1) & (table.splits == 1) & (table.along_N == 1) & ~table.stays
+    """Where blocks that read the same columns begin together, so that memory is asked for the columns once: those of
+    one tile each that are launched at once, side by side unless they divide K, and those that stay, which walk their
+    tiles column by column (53 products, H200). Clusters along N put blocks of other columns between them, and take up
+    to a third longer (64 pairs of kernels, H200)."""
+    return (table.splits == 1) & (table.along_N == 1) & (~table.leaves | (waves == 1))
 
 
 def fitted_tiles(tiles: Tiles, M: int, N: int, speed: Speed, lanes: Lanes = IDLE) -> Tiles:
@@ -407,8 +404,10 @@ def cycles(tiles: Tiles, M: int, N: int, K: int, speed: Speed, lanes: Lanes = ID
 
 def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER, lanes: Lanes = IDLE) -> float:
     """Cycles of a product in one or two parts."""
-    part = len(parts) > 1
-    launches = (launches_of(table_of((tiles,)), M, columns, K, speed, lanes, part) for columns, tiles in parts)
+    launches = (
+        launches_of(table_of((tiles,)), M, columns, K, speed, lanes, part > 0)
+        for part, (columns, tiles) in enumerate(parts)
+    )
     first, *rest = (launch.one(0) for launch in launches)
     return first.beside(rest[0], speed) if rest else first.cycles
 
@@ -426,7 +425,7 @@ def work_of(
     table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE,
     part: bool = False,
 ) -> Work:  # fmt: skip
-    """What these launches do; blocks of a launch that is a `part` of a product begin as those of the other one end."""
+    """What these launches do; blocks of the second `part` of a product begin as those of the first one end."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
     blocks = _padded(ceil_div(M, rows), along_M) * _padded(ceil_div(N, columns), along_N) * splits
@@ -452,27 +451,37 @@ def work_of(
     area = rows * columns / (128 * 256)
     # Rows of either operand that several clusters read at the same time.
     readers_B, readers_A = ceil_div(ceil_div(M, rows), along_M), ceil_div(ceil_div(N, columns), along_N)
-    # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average; blocks that
-    # share loads wait for one another.
-    missing = (ceil_div(M, rows) * rows - M) / np.where(waves > 1, readers_B, 1)
+    # Rows and columns behind the last ones: of a launch's slowest block where each has one tile, else of all on
+    # average. Of blocks that share loads some bring nothing else.
+    missing_A, missing_B = (
+        (tiles * extent - count) / np.where(waves > 1, tiles, 1)
+        for tiles, extent, count in ((ceil_div(M, rows), rows, M), (ceil_div(N, columns), columns, N))
+    )
+    empty = np.minimum(missing_A, rows / along_N) + np.minimum(missing_B, columns / along_M)
     side_by_side = begin_together(table, waves) & (not part)
     ahead = np.where(side_by_side, 0.0, N * (1 - 1 / readers_B) + M * (1 - 1 / readers_A))
-    merged = np.where(side_by_side & (along_M == 1) & (readers_B > 1), MERGED, 1.0)
+    # Two multiprocessors that stand together ask the second-level cache once for what both want.
+    in_pairs = side_by_side & (waves == 1) & ~table.stays & (along_M == 1) & (readers_B > 1)
+    merged = np.where(in_pairs, (1 + readers_B % 2 / readers_B) / 2, 1.0)
+    # Blocks that divide K and are not all there at once come by rows of tiles (`dense_matmul`): each wave reads anew
+    # what the cache has not kept of the weight.
+    by_rows = (splits > 1) & (2 * splits * ceil_div(N, columns) <= speed.cores)
+    anew = np.where(by_rows, waves - 1, 0) * np.maximum(0.0, N * K * size - speed.held)
     return Work(
         size=size, blocks=blocks, resident=resident, turns=waves,
         steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows * kept + columns) * ROW_BYTES,
-        loads=((rows - missing) * kept / along_N + merged * columns / along_M) * ROW_BYTES,
-        empty=0.0 if lanes.skip else missing,  # not seen of 2:4 sparse ones
+        loads=((rows - missing_A) * kept / along_N + merged * (columns - missing_B) / along_M) * ROW_BYTES,
+        empty=0.0 if lanes.skip else empty,  # not seen of 2:4 sparse ones
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),
         begins=np.where(table.stays & (waves == 1), STAYING, 0),
         handed=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
-        memory=((M + N) * K + M * N) * size,
+        memory=((M + N) * K + M * N) * size + anew,
         ahead=ahead * K * size,
         heat=table.heat,
-        cluster=along_N * along_M > 1,
+        cluster=along_N * along_M,
     )  # fmt: skip
