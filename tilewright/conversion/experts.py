@@ -15,6 +15,7 @@ from tilewright.conversion.joined import in_one_form, of_rows
 from tilewright.conversion.modules import put_in_place
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import MissingTensor, WrongArgumentShape
+from tilewright.formats import number_format
 from tilewright.matmul.arrays import as_torch, element_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
@@ -204,7 +205,12 @@ def replace_stack(
     device = device or ("cpu" if held.is_meta else held.device)
     try:
         made = [
-            ExpertWeights(_with_scales_of_one_type(weights[one]), biases.get(one), activations, device)
+            ExpertWeights(
+                _with_scales_of_one_type(weights[one]),
+                biases.get(one),
+                None if weights[one][0].format.is_dense else activations,
+                device,
+            )
             for one in stack.names
         ]
     except WrongArgumentShape as error:
@@ -294,6 +300,30 @@ class GatheredExperts:
         self._activations[full] = activations
         (self._found if whole else self._parts).setdefault(full, {})[what, number] = weight
         return True
+
+    def take_dense(self, name: str, values: Callable[[], Array]) -> None:
+        """Keep a tensor of floats that belongs to experts whose other weights are codes: ``experts.3.w1.weight``, or
+        ``experts.down_proj`` of all experts.
+
+        Parameters
+        ----------
+        values : reads it.
+        """
+        full, _, last = name.rpartition(".")
+        if full in self.stacks and last in self.stacks[full].names:
+            places = [(full, last, number, True) for number in range(self.stacks[full].count)]
+        else:
+            place = self._place(name.removesuffix(".weight"))
+            places = [place] if place is not None and name.endswith(".weight") else []
+        if not places or places[0][0] not in {**self._found, **self._parts}:
+            return
+        read = as_numpy(values())
+        if read.ndim == 1:  # the note that experts of codes leave
+            return
+        for (full, what, number, whole), dense in zip(places, read if read.ndim == 3 else [read]):
+            lying = dense.T if whole and self.stacks[full].columns else dense
+            weight = QuantizedWeight(np.ascontiguousarray(lying), number_format(element_type(lying)))
+            (self._found if whole else self._parts).setdefault(full, {}).setdefault((what, number), weight)
 
     def take_bias(self, name: str, values: Array) -> bool:
         """Keep a tensor ``experts.gate_up_proj.3.bias``, or ``experts.gate_up_proj_bias`` of all experts, where it is

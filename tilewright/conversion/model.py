@@ -5,6 +5,7 @@ torch and the layers that need it are imported when a model is given, not before
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -259,7 +260,11 @@ def place_weights(
             placed.layers.add(name)
         placed.tensors |= {renamed(name): values for name, values in extra_tensors(source, layer).items()}
     joined.check()
+    held = {tensor for layer in found for tensor in layer.tensors}
     for name in source:
+        if name not in held:
+            layer_name, ending = name.removesuffix(".weight"), ".weight" * name.endswith(".weight")
+            experts.take_dense(renamed(layer_name) + ending, functools.partial(source.__getitem__, name))
         if name.endswith(".bias"):
             experts.take_bias(renamed(name.removesuffix(".bias")) + ".bias", source[name])
         elif name.endswith("_bias"):

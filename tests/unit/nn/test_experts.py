@@ -266,6 +266,41 @@ def test_a_checkpoint_with_a_layer_for_each_expert_fills_the_model(names: tuple[
         tilewright.load_quantized(block(MixtralExperts, 5), tmp_path / "less-ours.safetensors")
 
 
+@pytest.mark.parametrize(
+    "names", [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"), ("", "gate_up_proj", "down_proj")]
+)
+@pytest.mark.parametrize("dense", ["first", "second", "both of one expert", "gates"])
+def test_experts_with_dense_parts(names: tuple[str, str, str], dense: str, tmp_path: Path) -> None:
+    """It was said to be missing, what the checkpoint has in floats."""
+    model, stacked = block(MixtralExperts), not names[0]
+    state = {name: t.detach().numpy() for name, t in model.state_dict().items() if "experts" not in name}
+    first, down = (getattr(model.experts, name).detach().numpy() for name in ("gate_up_proj", "down_proj"))
+    for e in range(EXPERTS):
+        gate, up, both = first[e, :INNER], first[e, INNER:], first[e]
+        for name, array in zip(names, (both, both, down[e]) if stacked else (gate, up, down[e])):
+            if name:
+                state[f"experts.{name}.{e}.weight" if stacked else f"experts.{e}.{name}.weight"] = array.copy()
+    skip = {
+        "first": rf"\.({names[0] or names[1]}|{names[1]})\b", "second": rf"\.{names[2]}\b",
+        "both of one expert": r"experts\..*\b2\b", "gates": rf"\.{names[0] or names[1]}\b.*",
+    }[dense]  # fmt: skip
+    save_safetensors(tmp_path / "model.safetensors", state)
+    tilewright.convert_checkpoint(
+        tmp_path / "model.safetensors", tmp_path / "ours.safetensors", SCHEME, skip=f"router|{skip}"
+    )
+    if dense == "both of one expert" or (dense == "gates" and not stacked):
+        said = "of two forms" if dense == "gates" else "experts: "
+        with pytest.raises(WrongArgumentShape, match=said):
+            tilewright.load_quantized(block(MixtralExperts, 5), tmp_path / "ours.safetensors")
+        return
+    loaded = tilewright.load_quantized(block(MixtralExperts, 5), tmp_path / "ours.safetensors")
+    with torch.no_grad():
+        close(loaded(tokens()), rounded(model, loaded)(tokens()))
+    kept = getattr(loaded.experts, "down_proj" if dense == "second" else "gate_up_proj")
+    expected = down if dense == "second" else first
+    assert all(np.array_equal(one.to_dense(), exact) for one, exact in zip(kept, expected, strict=True))
+
+
 def test_gate_and_up_of_two_forms_are_refused() -> None:
     from tilewright.conversion.experts import side_by_side
     from tilewright.quant import quantize
