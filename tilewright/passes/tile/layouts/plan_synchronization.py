@@ -25,6 +25,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from tilewright.interpreter.over_threads import over_threads
+from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.effects import root
@@ -72,7 +76,7 @@ def proxy_fence() -> ir.Evaluate:
 
 def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
     slots = slot_buffers(kernel)
-    walking = _Walk(slots, exchanged_tensors(kernel))
+    walking = _Walk(slots, exchanged_tensors(kernel), _apart(kernel))
     walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
     walking.tokens = {
         node.token for node in find(kernel.body, Copy, ir.Parallel)
@@ -93,14 +97,31 @@ def _by_descriptor(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 
 
+def _apart(kernel: ir.Kernel) -> frozenset[ir.Statement]:
+    """Loops that threads leave at different times, in which they cannot meet."""
+    lanes = [one for one in find_varying(kernel).lanes if isinstance(one, (ir.For, ir.While))]
+    indices = np.unravel_index(np.arange(int(np.prod(kernel.threads))), kernel.threads, order="F")
+    threads = dict(zip(kernel.thread_vars, indices, strict=True))
+
+    def in_step(loop: ir.For | ir.While) -> bool:
+        if isinstance(loop, ir.While) or holds(loop, ir.Break, ir.Continue, ir.Return):
+            return False
+        times = over_threads((loop.stop - loop.start + loop.step - 1) // loop.step, threads)
+        return times is not None and np.ptp(times) == 0
+
+    return frozenset(one for one in lanes if not _holds_barriers(one) and not in_step(one))
+
+
 class _Walk:
     """Walks statements in order; each method gives the statement with its barriers and what is pending after it.
 
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, slots: frozenset[ir.Buffer], exchanged: frozenset[ir.Buffer]) -> None:
-        self.slots, self.exchanged = slots, exchanged
+    def __init__(
+        self, slots: frozenset[ir.Buffer], exchanged: frozenset[ir.Buffer], apart: frozenset[ir.Statement]
+    ) -> None:
+        self.slots, self.exchanged, self.apart = slots, exchanged, apart
         self.by_descriptor: frozenset[ir.Buffer] = frozenset()
         """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
         self.tokens: set[ir.Token | None] = set()
@@ -126,7 +147,7 @@ class _Walk:
             return [inner], pending
         if isinstance(statement, ir.Roles):
             return self._roles(statement, pending)
-        if isinstance(statement, (ir.For, ir.While)) and not self._is_one_way(statement):
+        if isinstance(statement, (ir.For, ir.While)) and not self._stays_whole(statement):
             return self._loop(statement, pending)
         if isinstance(statement, ir.If) and _holds_barriers(statement):
             return self._branch(statement, pending)
@@ -141,11 +162,14 @@ class _Walk:
             )
         return self._simple(statement, pending)
 
-    def _is_one_way(self, loop: ir.For | ir.While) -> bool:
-        """Whether a loop of single threads only writes tiles, or only reads them, so that none waits for another in it.
+    def _stays_whole(self, loop: ir.For | ir.While) -> bool:
+        """Whether no barrier stands in a loop of single threads: they leave it at different times, or they only write
+        tiles or only read them, so that none waits for another in it.
 
         Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
         """
+        if loop in self.apart:
+            return True
         if holds(loop, ir.Parallel, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles):
             return False
         touched = self.touches(loop)
@@ -154,7 +178,7 @@ class _Walk:
     def _only_reads(self, loop: ir.For | ir.While) -> bool:
         """Whether a loop hands nothing from thread to thread."""
         touched = self.touches(loop)
-        return not (touched.written or touched.flying_reads or touched.flying_writes) and not holds(
+        return not (touched.written or touched.combined or touched.flying_reads or touched.flying_writes) and not holds(
             loop, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles
         )
 
@@ -218,9 +242,9 @@ class _Walk:
         return [*before, replace(branch, then=then, otherwise=otherwise)], left
 
 
-def _holds_barriers(branch: ir.If) -> bool:
-    """Whether the branches hold work of the whole block."""
-    return any(isinstance(node, (ir.Parallel, ir.TileOperator)) or _is_barrier(node) for node in walk(branch))
+def _holds_barriers(statement: ir.Statement) -> bool:
+    """Whether a statement holds work of the whole block."""
+    return any(isinstance(node, (ir.Parallel, ir.TileOperator)) or _is_barrier(node) for node in walk(statement))
 
 
 FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
