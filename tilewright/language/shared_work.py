@@ -58,9 +58,10 @@ def in_order(bodies: Mapping[frozenset[int], Sequence[ir.Seq]], further: Mapping
     parts = [part for some in bodies.values() for part in some]
     if any(waits(part) for part in (*parts, *further.values())):
         return False
-    before = [part for warps, some in bodies.items() for part in some if warps not in further]
-    written, used = ({one for part in before for one in of(part)} for of in (shared_written, shared_used))
-    return any(written & shared_used(part) or used & shared_written(part) for part in further.values())
+    return any(
+        warps != others and (shared_written(one) & shared_used(part) or shared_used(one) & shared_written(part))
+        for warps, part in further.items() for others, some in bodies.items() for one in some
+    )  # fmt: skip
 
 
 def waits(part: ir.Seq) -> bool:

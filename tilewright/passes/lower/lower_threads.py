@@ -235,9 +235,14 @@ class _Threads(ThreadDifferences):
         return bool(written) and written <= self.buffers
 
     def _is_block_work(self, branch: ir.If) -> bool:
-        """Whether nothing in a branch differs between threads, so that only its condition does."""
-        inside = [branch.then] if branch.otherwise is None else [branch.then, branch.otherwise]
-        return not any(self.varies(body) or any(map(_is_barrier, walk(body))) for body in inside)
+        """Whether nothing in a branch differs between threads, so that only its condition does; what is made and bound
+        in there is of those that come."""
+        body = ir.seq(branch.then, branch.otherwise)
+        inside = ThreadDifferences(self.kernel_node)
+        inside.vars |= self.vars - {node.var for node in find(body, ir.Let, ir.For)}
+        inside.buffers |= self.buffers - {node.buffer for node in find(body, ir.Allocate)}
+        inside.find_varying(body)
+        return not inside.varies(body) and not any(map(_is_barrier, walk(body)))
 
     def _once(self, branch: ir.If) -> list[ir.Statement]:
         """Work of the whole block under a condition of its threads: done once where any of them asks for it."""
