@@ -88,8 +88,6 @@ def _add(state: Evaluator, buffer: Buffer, array: np.ndarray, in_order: bool) ->
     strides = row_major(shape, buffer.dtype)
     if buffer.strides is not None and not in_order:
         strides = tuple(state.extent(stride) for stride in buffer.strides)
-        if buffer.dtype.is_packed:
-            strides = (*(step * buffer.dtype.per_byte for step in strides[:-1]), 1)
     state.add_argument(buffer, Memory(as_row(array)), shape, strides)
 
 

@@ -61,6 +61,11 @@ def storage_shape(shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
     return (*shape[:-1], -(-shape[-1] // dtype.per_byte))
 
 
+def element_strides(strides: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
+    """Strides, in elements, of the tensor that an array carries: of packed types a byte of it is several."""
+    return (*(stride * dtype.per_byte for stride in strides[:-1]), *strides[-1:]) if dtype.is_packed else strides
+
+
 _NUMPY_DTYPES: dict[np.dtype, DType] = {}
 
 
@@ -139,8 +144,9 @@ class Expectations:
                 packed_axis = param.dtype.is_packed and axis == param.rank - 1
                 found = view.shape[axis] * (param.dtype.per_byte if packed_axis else 1)
                 self.tell(sizes, origin, extent, found, f"dimension {axis} of {param.name!r}")
+            given = element_strides(view.strides, param.dtype)
             for axis, stride in enumerate(param.strides or ()):
-                self.tell(sizes, origin, stride, view.strides[axis], f"stride {axis} of {param.name!r}")
+                self.tell(sizes, origin, stride, given[axis], f"stride {axis} of {param.name!r}")
         unbound = [var.name for var in self.sizes if var not in sizes]
         if unbound:
             raise errors.WrongArgumentShape(
@@ -220,16 +226,15 @@ class Expectations:
                     f"argument {param.name!r} has shape {view.shape}: dimension {axis} is {found}, expected "
                     f"{wanted}{because}"
                 )
-        strides = (
-            row_major_strides(expected)
-            if param.strides is None
-            else tuple(evaluate(stride, sizes) for stride in param.strides)
-        )
-        for axis, (found, wanted) in enumerate(zip(view.strides, strides, strict=True)):
+        given, strides = view.strides, row_major_strides(expected)
+        if param.strides is not None:
+            given = element_strides(given, param.dtype)
+            strides = tuple(evaluate(stride, sizes) for stride in param.strides)
+        for axis, (found, wanted) in enumerate(zip(given, strides, strict=True)):
             if found != wanted and expected[axis] > 1 and 0 not in expected:
                 order = "row-major" if param.strides is None else f"strides {strides}"
                 raise errors.WrongArgumentStrides(
-                    f"argument {param.name!r} has strides {view.strides}, expected {order}",
+                    f"argument {param.name!r} has strides {given}, expected {order}",
                     hint="pass a contiguous copy (np.ascontiguousarray, .contiguous()), or declare it T.StridedTensor",
                 )
 

@@ -19,7 +19,6 @@ from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.passes.context import Context
-from tilewright.passes.lower.lower_threads import DivergentBarrier
 from tilewright.passes.tile.roles import deal_work as module
 from tilewright.targets.cuda.arch import arch
 
