@@ -234,6 +234,40 @@ def test_copies_by_hand_that_begin_within_16_bytes_are_refused() -> None:
         tilewright.jit(target=NVIDIA)(program).compile(numbers(64, 256, dtype="float16"), 3)
 
 
+@pytest.mark.parametrize("way", ["matrix instruction", "copy", "loop"])
+def test_the_engine_fills_a_slot_again_when_its_loads_have_come_back(way: str) -> None:
+    """An arrival overtook the loads before it, and the next tile came into rows that were still to be read: on a GPU alone."""
+    size = 64  # by rows too few for a warpgroup's instruction
+
+    def program(A, B, n: T.int32):
+        A: T.Tensor((32, 256), "int8")
+        B: T.Tensor((size, 256), "int8")
+        O = T.empty((32, size), "int32")
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((32, 64), "int8"), T.alloc_shared((size, 64), "int8")
+            held = T.alloc_fragment((size, 64), "int8")
+            total = T.alloc_fragment((32, size), "int32")
+            T.clear(total)
+            for k in T.Pipelined(n, num_stages=1, specialize=True):
+                T.copy(A[0, k * 64], a)
+                T.copy(B[0, k * 64], b)
+                if way == "matrix instruction":
+                    T.gemm(a, b, total, transpose_B=True)
+                if way == "copy":
+                    T.copy(b, held)
+                    T.gemm(a, held, total, transpose_B=True)
+                if way == "loop":
+                    for i, j in T.Parallel(32, size):
+                        total[i, j] += T.cast(a[i, j], "int32") * T.cast(b[j, i], "int32")
+            T.copy(total, O)
+        return O
+
+    given = numbers(32, 256, dtype="int8"), numbers(size, 256, dtype="int8"), 4
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(*given)
+    assert "tma_load(" in kernel.get_kernel_source()
+    np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
+
+
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("way", ["copy", "clear", "loop"])
 def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool) -> None:

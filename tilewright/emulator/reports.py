@@ -199,8 +199,8 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "overwritten": ("{where} is overwritten while it may still be read",
         "let every reader finish (wgmma_wait, bulk_wait_read) and arrive on the barrier that frees the tile; wait "
         "for it before writing"),
-    "missing-proxy-fence": ("an asynchronous access reaches {where}, whose ordinary write was not fenced",
-        "each writing thread calls fence_proxy_async_shared() after its writes and before the barrier"),
+    "missing-proxy-fence": ("an asynchronous access reaches {where}, whose ordinary {other_verb} was not fenced",
+        "each thread calls fence_proxy_async_shared() after its writes, or reads, and before the barrier"),
     "constant-written": (lambda facts: "{where} is written by this kernel and taken for constant: "
         + ("this write is one" if facts["write"] else "this reads it by a path that need not see writes"),
         "read it by an ordinary load, and leave out TW_RESTRICT, or let another kernel write it"),

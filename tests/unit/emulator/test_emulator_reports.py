@@ -179,6 +179,8 @@ MISTAKES = [
     Mistake("overwritten-copy", "cp_async<4>(base + 4 * t, X + t); cp_async<4>(base + 4 * t, X + @); cp_async_commit(); cp_async_wait<0>();", "t", "63 - t"),
     Mistake("overwritten-copy", "if (t == 0) { mbarrier_init(base, 1); fence_mbarrier_init(); mbarrier_arrive_expect_tx(base, 512); bulk_load(base + 64, X, 256, base); bulk_load(base + 64, X + @, 256, base); } sync_threads(); mbarrier_wait(base, 0);", "0", "4"),
     # What a fence covers, and who may rely on it.
+    Mistake("missing-proxy-fence", RING + "mbarrier_wait(full, 0); Y[t] = tile[t]; @ sync_threads(); if (t == 0) { mbarrier_arrive_expect_tx(full, 1024); tma_load(base, map, full, 0, 0); } mbarrier_wait(full, 1);", "fence_proxy_async_shared();", "fence_proxy_async_global();"),
+    Mistake("missing-proxy-fence", RING + "mbarrier_wait(full, 0); if (t == 1) mbarrier_init(full + 8, 64); sync_threads(); Y[t] = tile[t]; @ mbarrier_arrive(full + 8); if (t == 0) { mbarrier_wait(full + 8, 0); mbarrier_arrive_expect_tx(full, 1024); tma_load(base, map, full, 0, 0); } mbarrier_wait(full, 1);", "fence_proxy_async_shared();", ""),
     Mistake("missing-proxy-fence", "tile[t] = t; fence_proxy_async_@(); sync_threads(); if (t == 0) { bulk_store(Y, base, 256); bulk_commit(); bulk_wait_read<0>(); }", "shared", "global"),
     Mistake("missing-proxy-fence", MMA.replace("fence_proxy_async_shared", "fence_proxy_async@") + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>();", "", "_global", threads=128),
     Mistake("race-shared", "tile[t] = t; cluster_arrive@(); cluster_wait();\nY[t] = load_cluster<1, int>(mapa(base + 4 * t, cluster_rank() ^ 1))[0]; // MARK\ncluster_sync();", "", "_relaxed", blocks=2, cluster=2),

@@ -37,6 +37,9 @@ class Ring:
     """Blocks of the cluster that fill one another's slots: how far apart their ranks are, and how many."""
     fenced: frozenset[str]
     """Ways to fill it behind which a fence stands: matrix instructions read the slots by descriptor."""
+    loading: frozenset[str]
+    """Readers whose threads load from slots that the copy engine fills again: an arrival may overtake loads that have
+    not come back yet, unless a fence stands between."""
 
     @property
     def blocks(self) -> int:
@@ -58,12 +61,15 @@ def ring_of(channel: ir.Channel, kernel: ir.Kernel) -> Ring:
         if any(one.channel == channel.name for one in find(roles, ir.ChannelStatement))
     ]
     rings = [_ring(channel, {role.name: role for role in roles.roles}, kernel) for roles in joined]
-    if any(replace(ring, full=rings[0].full, empty=rings[0].empty) != rings[0] for ring in rings):
+    loading = frozenset(name for ring in rings for name in ring.loading)
+    rings = [replace(ring, full=rings[0].full, empty=rings[0].empty, loading=loading) for ring in rings]
+    if any(ring != rings[0] for ring in rings):
         raise ChannelMisuse(
             f"the channel {channel.name!r} joins other roles in one T.roles than in another",
             span=channel.span, hint="make a channel for each",
         )  # fmt: skip
-    return rings[0] if rings else Ring(channel, *_barriers(channel, channel.stages), 1, 1, frozenset(), (), frozenset())
+    none: frozenset[str] = frozenset()
+    return rings[0] if rings else Ring(channel, *_barriers(channel, channel.stages), 1, 1, none, (), none, none)
 
 
 def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) -> Ring:
@@ -78,6 +84,9 @@ def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) 
     }
     fenced = frozenset(way for name in channel.writers for way in mechanisms_of(channel, roles[name], described))
     by_group = frozenset(name for name in channel.readers if _reads_only(channel, roles[name], described))
+    by_engine = any(BY_ENGINE in mechanisms_of(channel, roles[name]) for name in channel.writers)
+    loaded = channel.readers if by_engine else ()
+    loading = frozenset(name for name in loaded if not _by_descriptors(channel, roles[name], described))
     lines = _lines(channel, roles, kernel)
     blocks = 1 + sum(count - 1 for _, count in lines)
     if blocks > 1 and not all(_by_descriptor(node) is not None for node in read):
@@ -87,7 +96,7 @@ def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) 
         )  # fmt: skip
     slots = channel.stages * (roles[channel.readers[0]].instances if channel.is_private else 1)
     of_full, of_empty = _arrivals_of_writers(channel, roles), _arrivals_of_readers(channel, roles, by_group)
-    return Ring(channel, *_barriers(channel, slots), of_full, of_empty * blocks, by_group, lines, fenced)
+    return Ring(channel, *_barriers(channel, slots), of_full, of_empty * blocks, by_group, lines, fenced, loading)
 
 
 def _barriers(channel: ir.Channel, slots: int) -> tuple[ir.Buffer, ir.Buffer]:
@@ -163,12 +172,18 @@ def _reads_only(channel: ir.Channel, role: ir.Role, described: set[ir.Buffer]) -
     A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a round
     of the ring, and a parity says nothing of a phase that is two ago.
     """
-    readers = _readers(channel, role)
-    read = {one for node in readers for one in find(node, ir.Buffer) if shown_tile(one) in channel.buffers}
-    if role.warps % 4 or not read <= described or not all(_by_descriptor(node) is not None for node in readers):
+    if role.warps % 4 or not _by_descriptors(channel, role, described):
         return False
+    readers = _readers(channel, role)
     received = [body for body in find(role.body, ir.Seq) if any(_is_receive(one, channel) for one in body.statements)]
     return all(any(one in readers for one in _always(body)) for body in received)
+
+
+def _by_descriptors(channel: ir.Channel, role: ir.Role, described: set[ir.Buffer]) -> bool:
+    """Whether asynchronous gemms alone read the slots in a role, none of them through its threads."""
+    readers = _readers(channel, role)
+    read = {one for node in readers for one in find(node, ir.Buffer) if shown_tile(one) in channel.buffers}
+    return read <= described and all(_by_descriptor(node) is not None for node in readers)
 
 
 def _is_receive(statement: ir.Statement, channel: ir.Channel) -> bool:

@@ -52,7 +52,7 @@ from tilewright.passes.context import Context, Fact
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, mechanisms_of, ring_of
 from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
-from tilewright.passes.tile.layouts.plan_synchronization import barrier, proxy_fence
+from tilewright.passes.tile.layouts.plan_synchronization import barrier, is_fence, proxy_fence
 
 BARRIERS: Fact[dict[Copy, ir.Region]] = Fact("copy_barriers", dict)
 """The barrier that each copy of the copy engine signals, by operator."""
@@ -166,7 +166,8 @@ class _Lower(Rewriter):
             if isinstance(statement, ir.Acquire):
                 made += self._acquire(statement, body.statements[position + 1 :])
                 continue
-            made += listed(self.visit(statement))
+            found = listed(self.visit(statement))
+            made += found[1:] if made and found and is_fence(made[-1]) and is_fence(found[0]) else found
         self.announced = before
         return replace(body, statements=tuple(made))
 
@@ -235,8 +236,9 @@ class _Lower(Rewriter):
     def visit_Release(self, statement: ir.Release) -> Rewritten:
         ring = self.rings[statement.channel]
         assert self.role is not None
+        fence = [proxy_fence()] if self.role.name in ring.loading else []
         if ring.channel.is_private:
-            return perform("sync_warp", span=statement.span)
+            return [*fence, perform("sync_warp", span=statement.span)]
         slot = self._slot(ring.empty, ring.channel.stages, statement.iteration)
         if ring.blocks > 1:
             by_group = self.role.name in ring.by_group
@@ -246,7 +248,7 @@ class _Lower(Rewriter):
             return arrive_at_each if by_group else [perform("sync_warp"), arrive_at_each]
         arrive = perform("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
-            return self._arrive(slot)
+            return [*fence, *self._arrive(slot)]
         first = ir.binary("eq", self.thread % ir.WARPGROUP, ir.const(0))
         return ir.If(first, ir.seq(arrive), span=statement.span)
 

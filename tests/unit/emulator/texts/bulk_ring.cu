@@ -32,6 +32,7 @@ TW_KERNEL(160, 1) bulk_ring(const int* X, int* Y, int rows) {
       const int s = i % STAGES, phase = i / STAGES & 1;
       mbarrier_wait(full + 8 * s, phase);
       for (int j = 0; j < 4; ++j) sum[j] += buffer[s * ROW + (warp - 1) * 128 + j * 32 + lane];
+      fence_proxy_async_shared();   // an arrival overtakes loads that have not come back
       sync_warp();
       if (lane == 0) mbarrier_arrive(empty + 8 * s);
     }

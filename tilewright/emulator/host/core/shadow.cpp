@@ -309,7 +309,7 @@ void Shadow::access_cell(Thread& thread, Cell& cell, const char* address, uint8_
         const std::deque<Operation>& operations = thread.cluster->operations;
         if (copies ? !bring_the_same(operations[slot.clock], operations[mine.clock], access.piece, address, bytes) : !itself)
           report_conflict(thread, slot, access, address, bytes, conflict_kind(slot, access.flags, space_));
-      } else if ((access.flags & slot_async) && (slot.flags & slot_write) && !(slot.flags & slot_async) && !fenced(thread, slot, space_)) {
+      } else if ((access.flags & slot_async) && !(slot.flags & slot_async) && ((slot.flags & slot_write) || space_ == Space::shared) && !fenced(thread, slot, space_)) {
         report_conflict(thread, slot, access, address, bytes, "missing-proxy-fence");
       }
     }

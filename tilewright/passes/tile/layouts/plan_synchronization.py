@@ -17,8 +17,8 @@ A barrier orders everything before it, so a walk through the program needs to re
 written since the last one.  Loops are walked twice: the second time with what the first left behind.
 
 Matrix instructions that read tiles by descriptor, and a copy engine that reads or fills them, come behind what threads
-wrote only where the writing threads fence it,
-which follows the statement that writes (or the `Wait` for the copies that do).
+wrote only where the writing threads fence it, which follows the statement that writes (or the `Wait` for the copies
+that do). So do copies into a tile behind what threads read of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.ops.copy import Copy
 from tilewright.ops.product import Product
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels
-from tilewright.passes.tile.copies.filled_tiles import slot_buffers, tiles_by_hand
+from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, exchanged_tensors, touches
 
@@ -78,6 +78,8 @@ def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
     slots = slot_buffers(kernel)
     walking = _Walk(slots, exchanged_tensors(kernel), _apart(kernel))
     walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
+    loads = (copy for copy in copies_by_hand(kernel) if copy.barrier is not None)
+    walking.refilled = {root(copy.destination.buffer) for copy in loads} - slots
     walking.tokens = {
         node.token for node in find(kernel.body, Copy, ir.Parallel)
         if node.token is not None
@@ -124,6 +126,8 @@ class _Walk:
         self.slots, self.exchanged, self.apart = slots, exchanged, apart
         self.by_descriptor: frozenset[ir.Buffer] = frozenset()
         """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
+        self.refilled: set[ir.Buffer] = set()
+        """Tiles that the author has the copy engine fill: barriers overtake loads that have not come back."""
         self.tokens: set[ir.Token | None] = set()
         """Of copies into such tiles."""
         self.landing = False
@@ -136,7 +140,7 @@ class _Walk:
         result: list[ir.Statement] = []
         for position, statement in enumerate(body.statements):
             made, pending = self.statement(statement, pending)
-            if _is_fence(made[-1]) and any(map(_is_fence, body.statements[position + 1 : position + 2])):
+            if is_fence(made[-1]) and any(map(is_fence, body.statements[position + 1 : position + 2])):
                 made = made[:-1]  # the author's own is enough
             result.extend(made)
         return with_statements(body, result), pending
@@ -184,7 +188,8 @@ class _Walk:
 
     def _simple(self, statement: ir.Statement, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         touched = self.touches(statement)
-        fence = [proxy_fence()] if any(place.buffer in self.by_descriptor for place in touched.written) else []
+        fenced = any(place.buffer in self.by_descriptor for place in touched.written)
+        fence = [proxy_fence()] if fenced or any(place.buffer in self.refilled for place in touched.read) else []
         if pending.conflicts(touched):
             return [barrier(), statement, *fence], pending.after_barrier().then(touched)
         return [statement, *fence], pending.then(touched)
@@ -250,7 +255,8 @@ def _holds_barriers(statement: ir.Statement) -> bool:
 FENCES = ("fence_proxy_async", "fence_proxy_async_shared")
 
 
-def _is_fence(node: object) -> bool:
+def is_fence(node: object) -> bool:
+    """Whether it is a fence of the author's or of the compiler's."""
     return performed(node) in FENCES
 
 
