@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import multiprocessing.connection
 import os
+import signal
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -16,8 +19,16 @@ LIFE = 200
 """Tasks after which a process makes room for a fresh one, with the memory that libraries of programs took."""
 
 
-def _serve(pipe: Any, work: Callable[[Any], Any]) -> None:
+TOLD = 400
+"""Characters of what a process said last that a reason ends with."""
+
+
+def _serve(pipe: Any, work: Callable[[Any], Any], said: str) -> None:
+    """Do tasks; what goes wrong, in Python or below, and where it was when asked by a signal, stands in the file `said`."""
     warnings.simplefilter("ignore")
+    os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), 2)
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with open(os.devnull, "w") as sys.stdout:  # what programs print
         while True:
@@ -34,18 +45,37 @@ class Worker:
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self.work, self.task, self.since, self.done, self.spoilt = work, None, 0.0, 0, False
         self.pipe, theirs = CONTEXT.Pipe()
-        self.process = CONTEXT.Process(target=_serve, args=(theirs, work), daemon=True)
+        file, self.said = tempfile.mkstemp(prefix="worker-")
+        os.close(file)
+        self.process = CONTEXT.Process(target=_serve, args=(theirs, work, self.said), daemon=True)
         self.process.start()
         theirs.close()
 
     def begin(self, task: Any) -> None:
         self.task, self.since = task, time.monotonic()
+        os.truncate(self.said, 0)
         self.pipe.send(task)
+
+    def where(self) -> str:
+        """Where a process is that does not answer."""
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGUSR1)
+            time.sleep(0.2)
+        return self.last_words()
+
+    def last_words(self) -> str:
+        """The end of what the process has said, of calls the innermost ones."""
+        with open(self.said, errors="replace") as file:
+            lines = [line for line in map(str.strip, file) if line]
+        calls = [number for number, line in enumerate(lines) if "most recent call first" in line]
+        text = " | ".join(lines[calls[-1] :] if calls else lines)
+        return ": " + (text[:TOLD] if calls else text[-TOLD:]) if text else ""
 
     def end(self) -> None:
         self.process.kill()
         self.process.join()
         self.pipe.close()
+        os.unlink(self.said)
 
 
 class Workers:
@@ -103,7 +133,7 @@ class Workers:
                 idle.append(self._fit(worker))
             for worker in [one for one in running if time.monotonic() - one.since > self.seconds]:
                 running.remove(worker)
-                yield worker.task, None, f"no answer in {self.seconds:.0f} s"
+                yield worker.task, None, f"no answer in {self.seconds:.0f} s{worker.where()}"
                 idle.append(self._fresh(worker))
 
     def _received(self, worker: Worker) -> tuple[Any, str]:
@@ -113,7 +143,7 @@ class Workers:
             return result, ""
         except (EOFError, OSError):
             worker.process.join()
-            return None, f"its process died with {worker.process.exitcode}"
+            return None, f"its process died with {worker.process.exitcode}{worker.last_words()}"
 
     def _fit(self, worker: Worker) -> Worker:
         worker.done += 1
