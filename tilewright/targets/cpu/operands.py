@@ -399,10 +399,9 @@ def _rows_of_memory(region: ir.Region) -> bool:
     """Whether the region's last dimension is contiguous, whole and inside its buffer."""
     buffer = region.buffer
     unit = buffer.strides is None or buffer.strides[-1] == 1
-    size, extent = buffer.shape[-1], region.extents[-1]
-    divides = isinstance(size, int) and isinstance(extent, int) and size % extent == 0
-    within = buffer.scope != "global" or (divides and is_multiple(region.starts[-1], extent))
-    return unit and within and not buffer.packed and not buffer.dtype.is_packed
+    size, extent, start = buffer.shape[-1], region.extents[-1], region.starts[-1]
+    whole = isinstance(size, int) and isinstance(extent, int) and size % extent == 0 and is_multiple(start, extent)
+    return unit and (whole or buffer.scope != "global") and not buffer.packed and not buffer.dtype.is_packed
 
 
 def _fill(memory: ir.Buffer, size: int) -> list[ir.Statement]:
