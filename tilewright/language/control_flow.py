@@ -22,29 +22,13 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from tilewright.language.kept import kept
-from tilewright.language.mistakes import UnsupportedStatement
+from tilewright.language.mistakes import UNSUPPORTED, UnsupportedStatement
 from tilewright.language.scope import Scope
 from tilewright.language.source import FunctionSource, enter_statements, source_of
 
 SCOPE = "__scope__"
 OPEN_SCOPE = "__open_scope__"
 BUILTIN_NAMES = frozenset({"print", "breakpoint", "min", "max", "round"})
-UNSUPPORTED: dict[str, tuple[str, str]] = {
-    "Try": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
-    "TryStar": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
-    "AsyncFor": ("`async for`", "write `for`"),
-    "AsyncWith": ("`async with`", "write `with T.Kernel(...)`"),
-    "AsyncFunctionDef": ("`async def`", "write `def`"),
-    "Await": ("`await`", "a kernel runs on the device and cannot await"),
-    "Yield": ("`yield`", "a kernel cannot be a generator; return the result"),
-    "YieldFrom": ("`yield from`", "a kernel cannot be a generator; return the result"),
-    "Global": ("`global`", "pass the value as a parameter, or read it without declaring it"),
-    "Nonlocal": ("`nonlocal`", "pass the value as a parameter, or use T.alloc_var for what changes"),
-    "Delete": ("`del`", "names end with their block; remove it"),
-    "ClassDef": ("a nested class", "define it outside the kernel"),
-    "NamedExpr": ("`:=`", "assign the name in a statement of its own"),
-}
-"""Syntax nodes that a kernel may not contain, how messages name them, what to write instead."""
 
 
 class Rewrite(ast.NodeTransformer):
@@ -63,8 +47,7 @@ class Rewrite(ast.NodeTransformer):
 
     def call(self, method: str, *arguments: ast.expr, at: ast.AST) -> ast.Call:
         """``__scope__.method(arguments)``, placed where `at` is."""
-        function = ast.Attribute(ast.Name(SCOPE, ast.Load()), method, ast.Load())
-        return _place(ast.Call(function, list(arguments), []), at)
+        return _place(ast.Call(_attribute(SCOPE, method), list(arguments), []), at)
 
     def assign_name(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
         """``name = __scope__.assign("name", value)``."""
@@ -114,10 +97,8 @@ class Rewrite(ast.NodeTransformer):
             return self.generic_visit(node)
         temporary = self.fresh("value")
         shared = _assigned(temporary, self.visit(value), node)
-        parts = [
-            ast.copy_location(ast.Assign([target], ast.Name(temporary, ast.Load())), node) for target in node.targets
-        ]
-        return [shared, *self.block([ast.fix_missing_locations(part) for part in parts])]
+        parts = (ast.Assign([target], ast.Name(temporary, ast.Load())) for target in node.targets)
+        return [shared, *self.block([_place(part, node) for part in parts])]
 
     def _unpack(self, node: ast.Assign, target: ast.Tuple | ast.List) -> list[ast.stmt]:
         names: list[tuple[str, str]] = []
@@ -147,10 +128,9 @@ class Rewrite(ast.NodeTransformer):
             call = self.call("augment", _text(node.target.id), op, old, self.visit(node.value), at=node)
             return _assigned(node.target.id, call, node)
         if isinstance(node.target, ast.Subscript):
-            index = _place(
-                ast.Subscript(_attribute(SCOPE, "key"), self.visit(node.target.slice), ast.Load()), node.target
-            )
-            call = self.call("augment_item", self.visit(node.target.value), index, op, self.visit(node.value), at=node)
+            key = ast.Subscript(_attribute(SCOPE, "key"), self.visit(node.target.slice), ast.Load())
+            parts = self.visit(node.target.value), _place(key, node.target), op, self.visit(node.value)
+            call = self.call("augment_item", *parts, at=node)
             return _place(ast.Expr(call), node)
         return self.generic_visit(node)
 
@@ -176,10 +156,8 @@ class Rewrite(ast.NodeTransformer):
         then = ast.If(_method(handle, "then"), self.block(node.body), [])
         otherwise = ast.If(_method(handle, "otherwise"), self.block(node.orelse) or [ast.Pass()], [])
         statements = [made, then, otherwise, ast.Expr(_method(handle, "close"))]
-        return [
-            *(_place(statement, node.test) for statement in statements),
-            *self.forget(handle, [*node.body, *node.orelse], node.test),
-        ]
+        placed = [_place(statement, node.test) for statement in statements]
+        return [*placed, *self.forget(handle, [*node.body, *node.orelse], node.test)]
 
     def visit_Match(self, node: ast.Match) -> ast.stmt:
         node.subject = self.call("matched", self.visit(node.subject), at=node.subject)

@@ -111,6 +111,24 @@ class UnsupportedStatement(AuthorError):
     advice = "{what_to_write}"
 
 
+UNSUPPORTED: dict[str, tuple[str, str]] = {
+    "Try": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
+    "TryStar": ("`try`", "a kernel cannot catch exceptions; remove it, or test the condition before"),
+    "AsyncFor": ("`async for`", "write `for`"),
+    "AsyncWith": ("`async with`", "write `with T.Kernel(...)`"),
+    "AsyncFunctionDef": ("`async def`", "write `def`"),
+    "Await": ("`await`", "a kernel runs on the device and cannot await"),
+    "Yield": ("`yield`", "a kernel cannot be a generator; return the result"),
+    "YieldFrom": ("`yield from`", "a kernel cannot be a generator; return the result"),
+    "Global": ("`global`", "pass the value as a parameter, or read it without declaring it"),
+    "Nonlocal": ("`nonlocal`", "pass the value as a parameter, or use T.alloc_var for what changes"),
+    "Delete": ("`del`", "names end with their block; remove it"),
+    "ClassDef": ("a nested class", "define it outside the kernel"),
+    "NamedExpr": ("`:=`", "assign the name in a statement of its own"),
+}
+"""Syntax nodes that a kernel may not contain, how messages name them, what to write instead."""
+
+
 class UnsupportedContext(AuthorError):
     """``with`` on something that is no block of the program."""
 

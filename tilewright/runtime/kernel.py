@@ -66,14 +66,9 @@ class Kernel:
     """
 
     def __init__(
-        self,
-        function: Function,
-        target: Target,
-        arch: Arch,
-        schedule: Schedule | None = None,
-        *,
+        self, function: Function, target: Target, arch: Arch, schedule: Schedule | None = None, *,
         facts: FactClass | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
         self._classes = FactClasses(function, arch.vector_bytes) if arch.has_threads else None

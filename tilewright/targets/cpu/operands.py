@@ -71,8 +71,7 @@ class Operands:
 
     def _source(self, region: ir.Region) -> ir.Region:
         """Where the elements of a staged operand came from, or the operand itself."""
-        staged = self.context.facts[SOURCES]
-        return staged.get(region, region)
+        return self.context.facts[SOURCES].get(region, region)
 
     def named(self, name: str, value: ir.Extent) -> ir.Extent:
         """`value` computed once, under a name."""
@@ -175,19 +174,13 @@ class Operands:
         n, k = ir.Var(INT32, "n"), ir.Var(INT32, "k")
         value = ir.cast(ir.Load(op.b.dtype, op.b.buffer, at(k, n)), stored)
         offset = self.plan.offset if stored == instruction.vector and op.b.dtype.is_packed else 0
-        plan = self.plan
         if offset:
             value = ir.binary("add", ir.cast(value, stored), ir.const(offset % 256, stored))
-        fill = ir.Parallel(
-            (n, k), (op.n, op.k), ir.seq(ir.Store(memory, (layout.position(n, k),), value)), span=op.span
-        )
-        padding = op.n % self.lanes
-        self.before.append(ir.Allocate(memory))
-        if padding:
-            self.before += _fill(memory, layout.size)
-        self.before.append(fill)
-        if offset:
-            plan = OperandPlan(instruction, 0)
+        store = ir.Store(memory, (layout.position(n, k),), value)
+        fill = ir.Parallel((n, k), (op.n, op.k), ir.seq(store), span=op.span)
+        padding = _zeros(memory, layout.size) if op.n % self.lanes else []
+        self.before += [ir.Allocate(memory), *padding, fill]
+        plan = OperandPlan(instruction, 0) if offset else self.plan
         return PanelRight(memory, layout, stored, plan, ir.const(0), ir.const(0))
 
     def _scratch(self, name: str, shape: tuple[int, ...], dtype: DType, value: Callable[..., ir.Expr]) -> ir.Buffer:
@@ -205,9 +198,7 @@ class Operands:
         op = self.op
         other, along_k = op.scale_blocks(is_a)
         size = (op.m if is_a else op.n) // other
-        one_dimension = op.is_line(scale, is_a)
-
-        whole = scale
+        one_dimension, whole = op.is_line(scale, is_a), scale
 
         def factor(at: ir.Expr, block: ir.Expr) -> ir.Expr:
             return element(whole, op.scale_index(whole, is_a, at // size, block))
@@ -246,8 +237,7 @@ class Operands:
 
         def ask(block: ir.Expr, line: ir.Expr) -> list[ir.Statement]:
             *outer, row, column = scale.starts
-            row, column = row + block, column + line * per_line
-            return [requests.line(scale.buffer, *outer, row + ahead, column)]
+            return [requests.line(scale.buffer, *outer, row + block + ahead, column + line * per_line)]
 
         lines = -(-self.op.n // per_line)
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
@@ -404,7 +394,7 @@ def _rows_of_memory(region: ir.Region) -> bool:
     return unit and (whole or buffer.scope != "global") and not buffer.packed and not buffer.dtype.is_packed
 
 
-def _fill(memory: ir.Buffer, size: int) -> list[ir.Statement]:
+def _zeros(memory: ir.Buffer, size: int) -> list[ir.Statement]:
     """Zeros, so that padding is never read uninitialised."""
     at = ir.Var(INT32, "at")
     return [ir.Parallel((at,), (size,), ir.seq(ir.Store(memory, (at,), zero(memory.dtype))))]
