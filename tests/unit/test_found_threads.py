@@ -509,3 +509,50 @@ def test_roles_below_a_condition_of_each_thread(sure: bool) -> None:
     even = (THREAD // 32 == 2) & (THREAD % 2 == 0) & (GIVEN[THREAD % 64] > 0)
     expected = GIVEN[THREAD % 64] + np.where(even, THREAD if sure else GIVEN[THREAD % 64], 0)
     np.testing.assert_array_equal(found(program, "cuda -arch=sm_90a"), expected)
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("roles", ["loop", "condition"])
+def test_workspaces_of_roles_are_read_behind_a_barrier(roles: str, told: bool) -> None:
+    """Where a role said anything of its threads, nothing that roles left in global memory was waited for (fuzz seed 9750015)."""
+
+    @T.macro
+    def passed_on(tx, f, u, W, P):
+        for i, j in T.Parallel(16, 32):
+            W[i, j] = T.cast(f[i, j], "int32") + 1
+        for i, j in T.Parallel(16, 32):
+            u[i, j] = W[15 - i, (j + 1) % 32]
+        if told:
+            P[tx] = 3
+
+    def program(A):
+        A: T.Tensor((16, 32), "bfloat16")
+        O, P = T.empty((16, 32), "int32"), T.empty((128,), "int32")
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            s, t = T.alloc_shared((16, 32), "bfloat16"), T.alloc_shared((16, 32), "bfloat16")
+            u = T.alloc_shared((16, 32), "int32")
+            W = T.alloc_global((16, 32), "int32")
+            T.fill(P, 0)
+            if roles == "condition":
+                if tx >= 32:
+                    T.copy(A, s)
+                    passed_on(tx, s, u, W, P)
+            else:
+                for k in T.Pipelined(1, num_stages=2, specialize=True):
+                    T.copy(A[k * 16, 0], s)
+                    for i, j in T.Parallel(16, 32):
+                        t[i, j] = s[i, j]
+                passed_on(tx, t, u, W, P)
+            T.copy(u, O)
+        return O, P
+
+    given = np.arange(512).reshape(16, 32) % 100
+    given = given.astype(ALL["bfloat16"].numpy)
+    kernel = tilewright.jit(target="cuda -arch=sm_90a")(program).compile(given)
+    assert "with roles()" in kernel.show_program("specialize_warps")
+    expected = np.roll(given.astype(np.int32)[::-1] + 1, -1, axis=1)
+    for schedule, seed in (("late", 0), ("early", 1), ("random", 2)):
+        made, numbers = kernel.emulate(given, schedule=schedule, seed=seed)
+        np.testing.assert_array_equal(made, expected)
+        np.testing.assert_array_equal(numbers, 3 * told * ((roles == "loop") | (THREAD >= 32)))

@@ -299,7 +299,7 @@ def _of_threads(kernel: ir.Kernel) -> set[ir.Buffer]:
     tensors: set[ir.Buffer] = set()
 
     def visit(statement: ir.Statement, below: bool) -> None:
-        parts = bodies(statement)
+        parts = tuple(role.body for role in statement.roles) if isinstance(statement, ir.Roles) else bodies(statement)
         asked = header(statement) if parts else (statement,)
         below = below or any(node in told for part in asked for node in find(part, ir.Var, ir.Buffer))
         for one in (one for part in parts for one in part.statements):
