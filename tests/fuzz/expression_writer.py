@@ -61,6 +61,8 @@ class ExpressionWriter:
 
     def __init__(self, chooser: random.Random, leaves: Sequence[Leaf], note: Callable[..., None]) -> None:
         self.random, self.leaves, self.note = chooser, leaves, note
+        self.signs = 0.0
+        """How often a sign stands before another one."""
 
     def value(self, dtype: str, depth: int) -> Value:
         """An expression of a type."""
@@ -205,7 +207,7 @@ class ExpressionWriter:
         return Value(f"({a.text} {word} {by})", dtype, whole_range(dtype))
 
     def _unary(self, dtype: str, depth: int) -> Value:
-        a = self.value(dtype, depth)
+        a = self._unary(dtype, depth) if self.signs and self.random.random() < self.signs else self.value(dtype, depth)
         assert a.range is not None
         low, high = a.range
         word = self.random.choice(("-", "~", "abs", "popcount"))
@@ -253,7 +255,11 @@ class ExpressionWriter:
         return Value(f"({a.text} {word} {b.text})", dtype, held)
 
     def _float_unary(self, dtype: str, depth: int) -> Value:
-        a = self.value(dtype, depth)
+        a = (
+            self._float_unary(dtype, depth)
+            if self.signs and self.random.random() < self.signs
+            else self.value(dtype, depth)
+        )
         word = self.random.choice(("-", *WHOLE))
         self.note("function", word, dtype)
         if word == "-":

@@ -149,6 +149,7 @@ class MixedState:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = np.random.default_rng([seed, 0x3A7])
+        self.signs = random.Random(f"signs {seed}")  # of its own, so that other programs stay what they are
         self.sizes: list[str] = []
         self.params: list[Param] = []
         self.outputs: list[tuple[str, str, str]] = []
@@ -377,10 +378,22 @@ class MixedState:
             made = f"({a} {self.pick('&|^')} {b})", -top, top
         else:
             made = f"(-{a} + {b})", b_low - a_high, b_high - a_low
+        if self.signs.random() < 0.15:
+            made = self.signed(made, kind)
         low, high = exact_range(kind)
         if made[1] < low // 4 or made[2] > high // 4:
             return f"T.clamp({made[0]}, {self.cast('-9', kind)}, {self.cast('9', kind)})", -9, 9
         return made
+
+    def signed(self, made: tuple[str, int, int], kind: str) -> tuple[str, int, int]:
+        """A number behind signs, some of them one after another."""
+        text, low, high = made
+        for _ in range(self.signs.choice((1, 2, 2, 3))):
+            if not is_float(kind) and self.signs.random() < 0.3:
+                text, low, high = f"(~{text})", -high - 1, -low - 1
+            else:
+                text, low, high = f"(-{text})", -high, -low
+        return text, low, high
 
     def of_any_type(self, indices: list[tuple[str, int]], avoid: Tile | None) -> tuple[str, int, int, str]:
         """A whole number by every operation on numbers of every type: as `expression` gives one, in a range of any size."""
@@ -392,6 +405,7 @@ class MixedState:
             return Value(text, kind, (low, high) if least <= low and high <= most else (least, most))
 
         made = ExpressionWriter(random.Random(int(self.random.integers(1 << 32))), [leaf], lambda *_: None)
+        made.signs = 0.4
         value = made.value(kind, self.between(2, 4))
         low, high = whole_range(kind) if value.range is None else value.range
         self.feature("worked out", kind)

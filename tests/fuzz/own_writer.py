@@ -50,6 +50,9 @@ class Own:
 class OwnWriter(ThreadWriter):
     """Writes the program of a seed."""
 
+    longest_branch = 3
+    """Statements that threads which part ways do at most until they come together."""
+
     def start(self) -> None:
         self.owns: list[Own] = []
         super().start()
@@ -208,7 +211,8 @@ class OwnWriter(ThreadWriter):
         """A condition, branches of which change variables and work on tiles; no tile is another branch's."""
         outer, known = self.parted_by, self.tiles
         heads, last = [f"if {(said := self.decided())[0]}:"], said[1]
-        groups = self.threads // 128 if self.threads % 128 == 0 and not outer and not self.context.pipelined else 0
+        alone = self.threads % 128 == 0 and not outer and not self.context.pipelined and self.divides
+        groups = self.threads // 128 if alone else 0
         if groups and not self.rows and self.chance(0.25):
             first = self.between(0, groups - 1)
             heads, last = [f"with T.ws({group}):" for group in range(first, self.between(first + 1, groups))], "warps"
@@ -233,7 +237,7 @@ class OwnWriter(ThreadWriter):
             alone = [one for one in shared if dealt[id(one)] == number and all(other.holder is not one or other is one for other in known)]  # fmt: skip
             self.tiles = known if by == "block" else alone
             with self.inside(head, sure=False):
-                self.statements(self.between(1, 3))
+                self.statements(self.between(1, self.longest_branch))
             made = [one for one in self.tiles if one not in known and one.scope == "global"]
             known += made
         self.parted_by, self.tiles = outer, known

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from mixed_tiles import Tile
 from swarm_writer import SwarmWriter
@@ -40,7 +41,7 @@ class ProductWriter(SwarmWriter):
 
         self.turned_b, self.masked = self.chance(0.6), self.chance(0.4)
         self.by_pointer, self.safe, self.short = self.chance(0.3), self.chance(0.35), self.chance(0.5)
-        self.by_hand, self.laid = self.chance(0.2), self.chance(0.3)
+        self.by_hand, self.laid = self.chance(0.2) and self.divides, self.chance(0.3)
         if self.by_hand:  # for the machine that has products which are started and waited for
             self.left = self.pick((1, 2, 2))
             self.machines, self.threads = ("cuda -arch=sm_90a",), self.pick((128, 128, 256))
@@ -61,12 +62,9 @@ class ProductWriter(SwarmWriter):
     def looped_product(self) -> None:
         self.left -= 1
         by_hand = self.by_hand and self.chance(0.8)
-        looped = Looped(
-            self.threads // 2 if by_hand else self.pick((16, 16, 32, 64)), self.pick((16, 32, 64)), self.pick((16, 32, 64)),
-            self.pick((1, 2, 3, 5)), self.pick(ROUNDED) if by_hand else self.pick(OPERANDS), self.name("k"),
-        )  # fmt: skip
+        looped = self.drawn_loop(by_hand)
         a, b = self.staged((looped.rows, looped.inner), looped.dtype), self.turned_operand(looped)
-        total, words = self.name("f"), [] if by_hand else self.words(looped)
+        total, words = self.name("f"), [] if by_hand else self.said_of(looped)
         if by_hand:
             words = ["transpose_B=True"] * self.turned_b
         kind = "int32" if looped.dtype == "int8" and not any("=A" in word for word in words) else "float32"
@@ -78,26 +76,50 @@ class ProductWriter(SwarmWriter):
             self.brought(b, looped, 1 if self.turned_b else 0, "0", named),
         ]
         self.emit(f'{total} = T.alloc_fragment(({looped.rows}, {looped.columns}), "{kind}")', f"T.clear({total})")
+        self.before_turns(looped, a)
         header = self.header(looped)
         outer = self.context
-        with self.inside(header, indices=(*outer.indices, (looped.loop, 0, looped.turns - 1))):
+        indices = (*outer.indices, (looped.loop, 0, looped.turns - 1))
+        with self.inside(header, indices=indices, **self.of_turns(looped)):
             self.emit(*before)
             element = self.named_element(a, b) if self.chance(0.3) else ""
-            product = [f"T.{'wgmma_gemm' if by_hand else 'gemm'}({', '.join([a.name, b.name, total, *words])})"]
+            left = self.within(looped, a)
+            product = [f"T.{'wgmma_gemm' if by_hand else 'gemm'}({', '.join([left.name, b.name, total, *words])})"]
             product += ["T.wait_wgmma(0)"] * by_hand
             mask = self.mask(looped) if self.masked else ""
             self.emit(*([f"if {mask}:", *(f"    {line}" for line in product)] if mask else product))
             if element:
                 self.all_of(total, looped, f'{{}} + T.cast({element}, "{kind}")')
+            self.behind(looped)
         self.context = outer
         bound = looped.turns * (looped.inner * 9 * 3 + 4 * 3 + 9)
         made = Tile(total, "fragment", (looped.rows, looped.columns), kind, (-bound, bound))
-        self.met(made, looped)
+        self.met_by(made, looped)
         self.tiles.append(made)
         for tile in (a, b):
             if self.chance(0.4):
                 self.tiles.append(tile)
         self.feature("looped product", looped.dtype, a.scope, b.scope, header.partition("(")[0].split()[-1])
+
+    def drawn_loop(self, by_hand: bool) -> Looped:
+        return Looped(
+            self.threads // 2 if by_hand else self.pick((16, 16, 32, 64)), self.pick((16, 32, 64)), self.pick((16, 32, 64)),
+            self.pick((1, 2, 3, 5)), self.pick(ROUNDED) if by_hand else self.pick(OPERANDS), self.name("k"),
+        )  # fmt: skip
+
+    def before_turns(self, looped: Looped, a: Tile) -> None:
+        """What stands in front of the loop."""
+
+    def of_turns(self, looped: Looped) -> dict[str, Any]:
+        """What holds in the loop beside its index, where other statements stand in it."""
+        return {}
+
+    def within(self, looped: Looped, a: Tile) -> Tile:
+        """What a turn does before its product; the left operand of that."""
+        return a
+
+    def behind(self, looped: Looped) -> None:
+        """What a turn does behind its product."""
 
     def header(self, looped: Looped) -> str:
         form = self.between(0, 5)
@@ -131,15 +153,18 @@ class ProductWriter(SwarmWriter):
         if self.dynamic and self.chance(0.3):
             extents = [str(one) for one in shape]
             extents[across], shape[across] = self.pick(self.dynamic)
+        ends = self.signs.random() < (0.25 if tile.scope == "fragment" else 0.08) and extents is None
+        if ends:  # in the middle of the tile, and what is behind it is the author's number
+            shape[across] = max(1, shape[across] - self.signs.randint(1, tile.shape[across] - 1))
         starts = [first, first]
         starts[along] = f"{looped.loop} * {looped.inner}"
         if named and extents is None and self.chance(0.5):
             stacked = self.tensor((4, *shape), tile.dtype, (-3, 3))
             return f"T.copy({stacked.name}[{named}, {starts[0]}, {starts[1]}], {tile.name})"
-        source = self.source_of((shape[0], shape[1]), tile.dtype, extents)
+        source = self.source_of((shape[0], shape[1]), tile.dtype, extents, ends)
         return f"T.copy({source}[{starts[0]}, {starts[1]}], {tile.name})"
 
-    def source_of(self, shape: tuple[int, int], dtype: str, extents: list[str] | None) -> str:
+    def source_of(self, shape: tuple[int, int], dtype: str, extents: list[str] | None, ends: bool) -> str:
         """A tensor: a parameter, or what an entry of a table points to that a variable may choose."""
         if self.by_pointer and extents is None and self.chance(0.6):
             table, name, count = self.name("P"), self.name("A"), self.pick((1, 2, 3))
@@ -162,9 +187,12 @@ class ProductWriter(SwarmWriter):
         made = self.tensor(shape, dtype, (-3, 3), tuple(extents or ()))
         if self.safe and self.chance(0.7):
             self.safe_value(made, (-3, 3))
+        elif ends:
+            self.lines.insert(0, f"T.annotate_safe_value({{{made.name}: {self.signs.choice((-3, -1, 1, 2))}}})")
+            self.feature("safe value")
         return made.name
 
-    def words(self, looped: Looped) -> list[str]:
+    def said_of(self, looped: Looped) -> list[str]:
         """What the product is told beside its operands."""
         words = ["transpose_B=True"] if self.turned_b else []
         if looped.dtype != "float32" and self.turned_b and self.chance(0.4):
@@ -209,10 +237,10 @@ class ProductWriter(SwarmWriter):
 
     # Behind the loop ---------------------------------------------------------------------------------
 
-    def met(self, total: Tile, looped: Looped) -> None:
+    def met_by(self, total: Tile, looped: Looped) -> None:
         """What the sums meet: loops that may be left, and loops over parts of them."""
         if self.chance(0.35):
-            self.counted(total, looped)
+            self.counted_into(total, looped)
         if self.chance(0.35):
             axis = self.between(0, 1)
             part = self.pick([one for one in (4, 8, 16) if one <= total.shape[axis]])
@@ -229,7 +257,7 @@ class ProductWriter(SwarmWriter):
         if self.chance(0.2):
             self.output(total)
 
-    def counted(self, total: Tile, looped: Looped) -> None:
+    def counted_into(self, total: Tile, looped: Looped) -> None:
         """A variable counts in a loop that it may leave, and is added to the sums; all that once or in turns."""
         name, turn = self.name("c"), self.name("k")
         turns = self.pick((1, 1, 2))

@@ -43,7 +43,7 @@ TELLING = ("cpu", "cuda")
 
 
 def targets(seed: int) -> tuple[str, ...]:
-    return tile_fuzz.program_of(seed).machines or judge.targets_of(seed)
+    return tile_fuzz.targets_of(seed, tile_fuzz.program_of(seed))
 
 
 def screens(seed: int) -> tuple[str, ...]:

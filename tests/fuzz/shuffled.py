@@ -17,7 +17,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import judge
 import tile_fuzz
 
 from tilewright.errors import TilewrightError
@@ -48,7 +47,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     shuffle(int(sys.argv[1]))
     for seed in map(int, sys.argv[2:]):
-        for target in tile_fuzz.program_of(seed).machines or judge.targets_of(seed):
+        for target in tile_fuzz.targets_of(seed, tile_fuzz.program_of(seed)):
             print(seed, target, told(seed, target), flush=True)
 
 

@@ -29,6 +29,9 @@ class SwarmWriter(MixedWriter):
     rows = 0
     """Threads of a block along its second dimension, where it has two."""
 
+    divides = True
+    """Whether its author says what which warps do."""
+
     def start(self) -> None:
         self.weights: dict[str, float] = {}
         self.types = [

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import defects
+import judge
 import looking
 import numpy as np
 import pytest
@@ -23,12 +26,13 @@ from reached import touched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
 from swapped import Swap, Unswappable, functions_of
-from tile_fuzz import HAND, LOOPS, MIXED, OWN, PIPELINES, PRODUCTS, ROWS, SCALED, SWARM, THREADS, WORDS
+from tile_fuzz import HAND, LOOPS, MIXED, OWN, PARTING, PIPELINES, PRODUCTS, ROWS, SCALED, SWARM, THREADS, WORDS
 from tile_programs import Param, TileProgram
 from tile_writer import TileWriter
 
 import tilewright
 from tilewright import compiler
+from tilewright.errors import TilewrightError
 from tilewright.ir.nodes import TILE_OPERATORS, Effects, Region, Statement, TileOperator, tile_operator
 from tilewright.ops.base import element, elementwise, same_shape, store_element
 from tilewright.passes import pipeline
@@ -38,7 +42,7 @@ SAMPLE = (
     *range(9000, 9008), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004), *range(SWARM + 9000, SWARM + 9004),
     *range(SCALED + 9000, SCALED + 9004), *range(THREADS + 9000, THREADS + 9004),
     *range(OWN + 9000, OWN + 9004), *range(HAND + 9000, HAND + 9004), *range(WORDS + 9000, WORDS + 9004),
-    *range(PRODUCTS + 9000, PRODUCTS + 9004),
+    *range(PRODUCTS + 9000, PRODUCTS + 9004), *range(PARTING + 9000, PARTING + 9004),
 )  # fmt: skip
 PROOF, CHUNK = (
     (
@@ -54,6 +58,7 @@ PROOF, CHUNK = (
         *range(OWN, OWN + 2000),
         *range(HAND, HAND + 2000),
         *range(PRODUCTS, PRODUCTS + 2000),
+        *range(PARTING, PARTING + 2000),
         *range(WORDS, WORDS + 2000),
         *range(LOOPS + SETTLED, LOOPS + SETTLED + 500),
         *range(ROWS + SETTLED, ROWS + SETTLED + 500),
@@ -258,6 +263,29 @@ def test_every_operator_dimension_and_stage_is_generated() -> None:
 def test_every_target_and_architecture_is_asked() -> None:
     asked = {target for seed in range(200) for target in targets_of(seed)}
     assert asked == {f"{name} -arch={arch}" for name, known in machines().items() for arch in known}
+
+
+def test_which_gpus_are_asked_is_not_this_processors_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hunt on another host asked other GPUs: what the processors' choice drew moved all that was drawn behind it."""
+    here = [targets_of(seed)[1:] for seed in range(50)]
+    monkeypatch.setattr(judge, "_runs_here", lambda preset: preset == "x86_64")
+    assert [targets_of(seed)[1:] for seed in range(50)] == here
+
+
+def test_loops_of_a_family_have_warps_that_only_load() -> None:
+    """What its programs ask is asked of loops whose warps part, and of products under masks of any kind in them."""
+    parted, masks = 0, set[float]()
+    for seed in range(PARTING + 9000, PARTING + 9014):
+        program = tile_fuzz.program_of(seed)
+        if program.machines == ("cuda -arch=sm_90a",):
+            with contextlib.suppress(TilewrightError):
+                parted += "channel" in program.compile(program.machines[0]).show_program("specialize_warps")
+    for seed in range(PARTING + 9000, PARTING + 9100):
+        made = tile_fuzz.program_of(seed)
+        names = re.findall(r"if (A\d+)\[k\d+\]", made.text)
+        masks |= {float(np.mean(param.value)) for param in made.params if param.name in names}
+    assert parted >= 3
+    assert {0.0, 1.0} < masks
 
 
 @pytest.fixture

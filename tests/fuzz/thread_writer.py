@@ -35,6 +35,9 @@ class Number:
 class ThreadWriter(SwarmWriter):
     """Writes the program of a seed."""
 
+    lines_of_block = (0, 0, 0, 2, 4)
+    """How many rows of threads a block may have; 0 where it has one dimension."""
+
     parted_by = ""
     """What decides in the conditions that statements stand under: warps, threads, numbers, the block; several of them are ``threads``."""
 
@@ -42,7 +45,7 @@ class ThreadWriter(SwarmWriter):
         self.roles = False
         self.thread_name = "tx"
         self.lines = [line for line in self.lines if not line.startswith("tx =")]
-        self.rows = self.pick((0, 0, 0, 2, 4)) if self.threads % 64 == 0 else 0
+        self.rows = self.pick(self.lines_of_block) if self.threads % 64 == 0 and self.divides else 0
         if self.rows:  # a block of two dimensions
             across = self.threads // self.rows
             self.emit("t0, t1 = T.get_thread_binding(0), T.get_thread_binding(1)", f"tx = t1 * {across} + t0")

@@ -30,6 +30,7 @@ from hand_writer import HandWriter
 from judge import Verdict
 from mixed_writer import MixedWriter
 from own_writer import OwnWriter
+from parting_writer import PartingWriter
 from product_writer import ProductWriter
 from scaled_writer import ScaledWriter
 from shrink import shrunk
@@ -51,12 +52,12 @@ REPEATED = 3
 
 PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
 SCALED, THREADS, OWN, HAND, WORDS = 5_000_000, 6_000_000, 7_000_000, 8_000_000, 9_000_000
-PRODUCTS = 9_500_000
+PRODUCTS, PARTING = 9_500_000, 9_700_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often;
 products of 8-bit floats with scales; programs in which threads speak for themselves, such in which they change what they have under
 conditions, such whose authors do by hand what the compiler does for others, such that say whatever the language has words for, and such
-around products of which every part is drawn."""
+around products of which every part is drawn, and around those of loops whose warps may part."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
@@ -73,15 +74,17 @@ IN_TURN = (
     MIXED,
     PIPELINES,
     SWARM,
-    PRODUCTS,
+    PARTING,
     ROWS,
     THREADS,
     SCALED,
+    PARTING,
+    PARTING,
 )
 
 FAMILIES = {
     "tiles": 0, "pipelines": PIPELINES, "loops": LOOPS, "rows": ROWS, "mixed": MIXED, "engine": ENGINE, "swarm": SWARM, "scaled": SCALED,
-    "threads": THREADS, "own": OWN, "hand": HAND, "words": WORDS, "products": PRODUCTS,
+    "threads": THREADS, "own": OWN, "hand": HAND, "words": WORDS, "products": PRODUCTS, "parting": PARTING,
 }  # fmt: skip
 """The first seed of each."""
 
@@ -100,6 +103,8 @@ def program_of(seed: int) -> TileProgram:
     seed = own_seed(seed)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= PARTING:
+        return PartingWriter(seed - PARTING).write()
     if seed >= PRODUCTS:
         return ProductWriter(seed - PRODUCTS).write()
     if seed >= WORDS:
@@ -120,11 +125,16 @@ def program_of(seed: int) -> TileProgram:
     return writer(seed - PIPELINES).write()
 
 
+def targets_of(seed: int, program: TileProgram) -> tuple[str, ...]:
+    """The machines that a seed's program is for, whatever other families are in turn with its own."""
+    return program.machines or judge.targets_of(own_seed(seed))
+
+
 def verdict(task: tuple[int, TileProgram | None, tuple[str, ...], bool]) -> Verdict:
     """What its targets make of a seed's program, or of one given."""
     seed, program, targets, gpu = task
     program = program or program_of(seed)
-    return _on_gpu(program) if gpu else judge.judged(program, targets or program.machines or judge.targets_of(seed))
+    return _on_gpu(program) if gpu else judge.judged(program, targets or targets_of(seed, program))
 
 
 def _on_gpu(program: TileProgram) -> Verdict:
@@ -257,7 +267,7 @@ def coverage(seeds: Iterable[int]) -> str:
 
 def small(seed: int, one: Verdict, options: argparse.Namespace) -> TileProgram:
     """The program of a seed that fails, made small."""
-    targets = program_of(seed).machines or judge.targets_of(seed)
+    targets = targets_of(seed, program_of(seed))
     mine = (
         tuple(target for target in targets if one.way.startswith(target + " ") or one.way == target)
         or tuple(options.target or ())
