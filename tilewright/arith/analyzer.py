@@ -18,7 +18,7 @@ from tilewright.arith.rebuild import rebuild
 from tilewright.arith.simplifier import form_of, simplified
 from tilewright.arith.state import State, is_index
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Binary, Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary
+from tilewright.ir.nodes import Binary, Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary, is_literal
 from tilewright.ir.structure import same
 from tilewright.ir.visitor import find
 
@@ -263,7 +263,7 @@ class Analyzer:
             if modulus % divisor == 0 and rest % divisor == 0:
                 return True
         found = simplified(state, remainder)
-        return isinstance(found, Const) and found.value == 0
+        return is_literal(found, 0)
 
     def equal(self, a: Extent, b: Extent) -> bool:
         """Whether `a` and `b` certainly have the same value."""

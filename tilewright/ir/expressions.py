@@ -328,7 +328,7 @@ class Region(Record):
     @property
     def is_whole(self) -> bool:
         """True where it provably covers the whole buffer."""
-        return all(isinstance(s, Const) and s.value == 0 for s in self.starts) and all(
+        return all(is_literal(start, 0) for start in self.starts) and all(
             a is b or (isinstance(a, int) and a == b) for a, b in zip(self.extents, self.buffer.shape, strict=True)
         )
 
@@ -361,6 +361,11 @@ def const(value: int | float | bool, dtype: DType | None = None) -> Const:
 def expr(value: Extent | float | bool) -> Expr:
     """`value` as an expression."""
     return value if isinstance(value, Expr) else const(value)
+
+
+def is_literal(value: Extent | None, number: int) -> bool:
+    """Whether a value, where there is one, is known to be this number."""
+    return bool((value.value if isinstance(value, Const) else value) == number)
 
 
 def binary(op: str, left: Expr, right: Expr) -> Expr:

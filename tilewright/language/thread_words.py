@@ -206,8 +206,7 @@ def _is_run(indices: tuple[ir.Expr, ...], var: ir.Var | None) -> bool:
         return True
     if any(node is var for index in indices[:-1] for node in walk(index)):
         return False
-    stride = Analyzer().stride(indices[-1], var)
-    return isinstance(stride, ir.Const) and stride.value == 1
+    return ir.is_literal(Analyzer().stride(indices[-1], var), 1)
 
 
 def _from(indices: tuple[ir.Expr, ...], var: ir.Var | None, first: int) -> tuple[ir.Expr, ...]:

@@ -23,11 +23,6 @@ def shape_text(region: ir.Region) -> str:
     return "(" + ", ".join(str(e) if isinstance(e, int) else "?" for e in region.extents) + ")"
 
 
-def is_one(extent: ir.Extent | None) -> bool:
-    """Whether an extent, or a step where there is one, is known to be 1."""
-    return (isinstance(extent, int) and extent == 1) or (isinstance(extent, ir.Const) and extent.value == 1)
-
-
 def same_extent(a: ir.Extent, b: ir.Extent) -> bool:
     """Whether two extents are known to be equal."""
     return same(ir.expr(a), ir.expr(b))
@@ -46,7 +41,7 @@ def kept_axes(region: ir.Region, rank: int) -> tuple[int, ...] | None:
     """
     axes = list(range(len(region.extents)))
     for axis in tuple(axes):
-        if len(axes) > rank and is_one(region.extents[axis]):
+        if len(axes) > rank and ir.is_literal(region.extents[axis], 1):
             axes.remove(axis)
     return tuple(axes) if len(axes) == rank else None
 
@@ -101,7 +96,7 @@ def full_index(region: ir.Region, index: Sequence[ir.Expr]) -> tuple[ir.Expr, ..
         raise ValueError(f"a region of shape {shape_text(region)} has no element of {len(index)} indices")
     indices = list(region.starts)
     for axis, offset in zip(axes, index, strict=True):
-        if not is_one(region.extents[axis]):
+        if not ir.is_literal(region.extents[axis], 1):
             indices[axis] = region.starts[axis] + offset
     return tuple(indices)
 

@@ -115,7 +115,7 @@ class Decode(ir.TileOperator):
         fit."""
         divisors: list[int | None] = []
         for axis, (extent, groups) in enumerate(zip(self.source.tile_shape, shape, strict=True)):
-            if base.is_one(groups):
+            if ir.is_literal(groups, 1):
                 fits = axis != self.axis % self.rank or self.group_size is None or _at_most(extent, self.group_size)
                 divisors.append(None)
             elif axis != self.axis % self.rank:

@@ -79,7 +79,7 @@ class Reduce(ir.TileOperator):
             yield f"dim is {self.dim}, but the source has {rank} dimensions"
             return
         kept = [extent for axis, extent in enumerate(self.source.extents) if axis != self.axis]
-        squeezed = tuple(extent for extent in kept if not base.is_one(extent)) or (1,)
+        squeezed = tuple(extent for extent in kept if not ir.is_literal(extent, 1)) or (1,)
         if not base.same_shape(squeezed, self.destination.tile_shape):
             expected = "(" + ", ".join(str(extent) for extent in kept or [1]) + ")"
             yield (
@@ -136,7 +136,7 @@ class Reduce(ir.TileOperator):
         combine = COMBINE[self.kind]
         length = self.source.static_extents[self.axis]
         total = base.accumulator("total", self.value_dtype)
-        place: list[ir.Expr] = [var for axis, var in index.items() if not base.is_one(self.source.extents[axis])]
+        place: list[ir.Expr] = [var for axis, var in index.items() if not ir.is_literal(self.source.extents[axis], 1)]
 
         def value(at: ir.Expr) -> ir.Expr:
             return self._value(

@@ -41,7 +41,6 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
-from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.forwarding import Filled, Forwarding
 from tilewright.passes.scoped import free_of, map_kernels
@@ -76,7 +75,7 @@ class _Tiles(Forwarding):
         if load.buffer.packed or load.buffer.strides is not None or not isinstance(innermost, ir.Var):
             return False
         *outer, last = load.indices
-        side_by_side = is_one(Analyzer().stride(last, innermost))
+        side_by_side = ir.is_literal(Analyzer().stride(last, innermost), 1)
         return side_by_side and all(free_of(index, innermost) for index in outer) and self.is_cheap(filled.value)
 
     def is_cheap(self, value: ir.Expr) -> bool:

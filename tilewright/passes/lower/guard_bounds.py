@@ -38,7 +38,7 @@ from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.structure import conjunction, conjuncts, key
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewritten, children, find, listed, walk
-from tilewright.ops.base import is_one, zero
+from tilewright.ops.base import zero
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
 
@@ -174,7 +174,7 @@ class _Guard(ScopedRewriter):
     # Loops
 
     def visit_For(self, loop: ir.For) -> Rewritten:
-        if not _is_small(loop) or not is_one(loop.step):
+        if not _is_small(loop) or not ir.is_literal(loop.step, 1):
             return super().visit_For(loop)
         with self.analyzer.scope():
             bind_loop(self.analyzer, loop)

@@ -27,7 +27,6 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, find, walk
-from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import map_kernels, nested
 
@@ -88,4 +87,4 @@ def _cost(buffer: ir.Buffer, indices: tuple[ir.Expr, ...], var: ir.Var, is_store
         return 0
     if any(moves[:-1]):
         return 4 * weight
-    return 0 if is_one(Analyzer().stride(indices[-1], var)) else 2 * weight
+    return 0 if ir.is_literal(Analyzer().stride(indices[-1], var), 1) else 2 * weight

@@ -41,7 +41,6 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewriter, find
-from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 
 
@@ -80,7 +79,7 @@ class _Loops(Rewriter):
         if inner or loop.kind != "serial":
             return self.generic(loop)  # what is done once for a loop below may well divide
         sizes = set(_asked(loop.body))
-        if not sizes or not is_one(loop.step) or any(find(loop.body, ir.Continue)):
+        if not sizes or not ir.is_literal(loop.step, 1) or any(find(loop.body, ir.Continue)):
             return loop
         counting = _Counting(loop, sizes)
         body = counting(loop.body)
@@ -124,8 +123,9 @@ class _Counting(Rewriter):
         return made
 
     def visit_Binary(self, node: ir.Binary) -> object:
-        if node.op == "and" and is_one(node.right) and isinstance(node.left, ir.Binary) and node.left.op == "floordiv":
-            found = self._counter(node.left)
+        quotient = node.left if node.op == "and" and ir.is_literal(node.right, 1) else None
+        if isinstance(quotient, ir.Binary) and quotient.op == "floordiv":
+            found = self._counter(quotient)
             if found is not None and found[1].constant >= 0:
                 counter, number = found
                 key = number.at(2 * counter.size)

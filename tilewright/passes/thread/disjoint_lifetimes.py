@@ -193,8 +193,8 @@ class _Reads:
 
     def _call(self, call: ir.Call, flying: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
         if call.function == "wgmma_wait":
-            pending = call.arguments[0]
-            return frozenset() if isinstance(pending, ir.Const) and pending.value == 0 else flying
+            (pending,) = call.operands
+            return frozenset() if ir.is_literal(pending, 0) else flying
         read = frozenset().union(*(self._of(one) for one in call.arguments if isinstance(one, ir.Expr)))
         self.met |= read
         return flying | read

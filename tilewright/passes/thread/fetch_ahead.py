@@ -46,7 +46,6 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import root
 from tilewright.ir.visitor import find, with_statements
 from tilewright.machine.arch import Arch
-from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, free_of, with_values
 from tilewright.passes.thread.first_lanes import LOAD
@@ -106,7 +105,7 @@ class _Ahead(ScopedRewriter):
                 seen.add(load.buffer)
                 index = load.indices[0]
                 step, apart = self.analyzer.stride(index, loop.var), self.analyzer.stride(index, along)
-                if not (is_one(step) and isinstance(apart, ir.Const)):
+                if not (ir.is_literal(step, 1) and isinstance(apart, ir.Const)):
                     continue
                 size = load.buffer.dtype.storage_bytes
                 if LINE <= int(apart.value) * size <= self.most_bytes:
@@ -151,7 +150,7 @@ class _Ahead(ScopedRewriter):
         stride = self.analyzer.stride(load.indices[0], loop.var)
         here = with_values(load.indices[0], {loop.var: loop.start})
         read = with_values(stream.index, {stream.loop.var: stream.loop.start})
-        return is_one(stride) and self.is_close_behind(here, read, MOST_REQUESTS * LINE - 1)
+        return ir.is_literal(stride, 1) and self.is_close_behind(here, read, MOST_REQUESTS * LINE - 1)
 
     def walks_as_far(self, one: ir.For, other: ir.For) -> bool:
         """Whether `one` begins where `other` does and ends there, or a little behind."""
@@ -166,7 +165,7 @@ class _Ahead(ScopedRewriter):
 def _first_dimension(kernel: ir.Kernel) -> ir.Var | None:
     """The index that moves from a block to the next: the first whose extent is not 1."""
     for var, extent in zip(kernel.block_vars, kernel.grid, strict=True):
-        if not is_one(extent):
+        if not ir.is_literal(extent, 1):
             return var
     return None
 

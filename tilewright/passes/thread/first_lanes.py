@@ -72,8 +72,7 @@ class _First(Rewriter):
     ) -> ir.Region:
         if dtype.kind == "bool" or dtype.is_packed or dtype.lanes != self.lanes or len(indices) != 1:
             raise NoFirstLanes
-        stride = self.analyzer.stride(indices[0], self.var)
-        if not isinstance(stride, ir.Const) or stride.value != apart:
+        if not ir.is_literal(self.analyzer.stride(indices[0], self.var), apart):
             raise NoFirstLanes
         return ir.Region(buffer, indices, (self.count if count is None else count,))
 

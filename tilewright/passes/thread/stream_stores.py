@@ -45,7 +45,6 @@ from tilewright.ir.effects import root
 from tilewright.ir.structure import key
 from tilewright.ir.visitor import Rewritten, find, walk
 from tilewright.machine.arch import Arch
-from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
@@ -130,11 +129,7 @@ class _Stream(ScopedRewriter):
         writes."""
         accesses, stores = list(find(loop.body, ir.Load, ir.Store)), list(find(loop.body, ir.Store))
         streamed = [node for node in stores if node.buffer in self.large]
-        if (
-            len(streamed) != 1
-            or not isinstance(loop.step, ir.Const)
-            or int(loop.step.value) != streamed[0].value.dtype.lanes
-        ):
+        if len(streamed) != 1 or not ir.is_literal(loop.step, streamed[0].value.dtype.lanes):
             return None
         for store in stores:
             places = {key(node.indices) for node in accesses if node.buffer is store.buffer}
@@ -188,7 +183,7 @@ class _Stream(ScopedRewriter):
         if self.together(store) > 1 and not self.makes_lines(store, loop):
             return False
         stride = self.analyzer.stride(store.indices[0], loop.var)
-        return is_one(stride)
+        return ir.is_literal(stride, 1)
 
     def together(self, store: ir.Store) -> int:
         """Vectors that fill a register together."""

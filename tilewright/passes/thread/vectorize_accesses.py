@@ -34,7 +34,6 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.structure import same
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewritten, children, find, listed, walk
-from tilewright.ops.base import is_one
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, first_lanes, first_of
@@ -65,7 +64,7 @@ class _Vectorize(ScopedRewriter):
         return super().visit_Seq(folded)
 
     def visit_For(self, loop: ir.For) -> Rewritten:
-        if is_one(loop.step):
+        if ir.is_literal(loop.step, 1):
             made = self.vectors(loop) if loop.kind == "vectorize" else self.fold(loop)
             if made is not None:
                 return made
@@ -312,7 +311,7 @@ def _start_from_first(sequence: ir.Seq) -> ir.Seq:
         neutral = None if found is None else _neutral(found[1], begin.buffer.dtype)
         if found is None or neutral is None or found[0].buffer is not begin.buffer:
             continue
-        if not is_one(loop.start):
+        if not ir.is_literal(loop.start, 1):
             continue
         zero = ir.const(0, loop.var.dtype)
         if Analyzer().equal(substitute(found[2], {loop.var: zero}), begin.initial):

@@ -41,7 +41,7 @@ def _is_whole_tile(region: ir.Region, physical: PhysicalOperand) -> bool:
     """Whether the region is one tile, of several in a workspace."""
     leading = len(physical.leading)
     inner = ir.Region(region.buffer, region.starts[leading:], region.extents[leading:])
-    zero = all(isinstance(start, ir.Const) and start.value == 0 for start in inner.starts)
+    zero = all(ir.is_literal(start, 0) for start in inner.starts)
     return zero and inner.extents == region.buffer.shape[leading:] and all(e == 1 for e in region.extents[:leading])
 
 

@@ -111,7 +111,7 @@ class Pieces(ABC):
         if guard is not None:
             return ir.Select(UINT32, guard, size, ir.const(0, UINT32))
         whole = tensor.dtype.nbytes(self.width)
-        return None if isinstance(size, ir.Const) and size.value == whole else size
+        return None if ir.is_literal(size, whole) else size
 
     def _bytes_from(self, tensor: ir.Buffer, index: ir.Expr) -> ir.Expr:
         """Bytes of a piece whose first element is in bounds: fewer than all of it where the row ends within."""

@@ -192,7 +192,7 @@ class _GroupGemm:
         value: ir.Expr = ir.Call(
             UINT64, "wgmma_descriptor", (place, mode, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
         )  # fmt: skip
-        if not (isinstance(offset, ir.Const) and offset.value == 0):
+        if not ir.is_literal(offset, 0):
             value = ir.Call(UINT64, "wgmma_advance", (value, ir.cast(offset, INT32)))
         var = ir.Var(UINT64, f"{region.buffer.name}_tile")
         head.append(ir.Let(var, value, span=self.gemm.span))

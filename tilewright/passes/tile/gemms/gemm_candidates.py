@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.arith import Analyzer
-from tilewright.ir.nodes import Buffer, Const, Region
+from tilewright.ir.nodes import Buffer, Const, Region, is_literal
 from tilewright.layout.digits import REGISTER
 from tilewright.layout.threads import repeat
 from tilewright.machine.arch import Arch
@@ -158,7 +158,7 @@ def _reads_tensors(arch: Arch) -> bool:
 
 def _begins(region: Region) -> bool:
     """Whether a region is the first columns of its buffer."""
-    first = all(isinstance(start, Const) and start.value == 0 for start in region.starts)
+    first = all(is_literal(start, 0) for start in region.starts)
     return first and region.extents[:-1] == region.buffer.shape[:-1]
 
 

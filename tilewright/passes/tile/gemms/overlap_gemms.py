@@ -85,10 +85,8 @@ def iterations_of(loop: ir.For, home: ir.Seq, number: ir.Expr) -> Iterations | N
         start, now = ir.Var(number.dtype, "first"), ir.Load(number.dtype, counter, ())
         last = now - 1
         return Iterations((ir.Let(start, now, span=loop.span),), number, start, last, ir.binary("gt", now, start))
-    if home is not loop.body or not isinstance(loop.step, ir.Const) or loop.step.value != 1:
-        return None
-    step = Analyzer().stride(number, loop.var)
-    if not isinstance(step, ir.Const) or step.value != 1:
+    counts = ir.is_literal(loop.step, 1) and ir.is_literal(Analyzer().stride(number, loop.var), 1)
+    if home is not loop.body or not counts:
         return None
     analyzer = Analyzer()
     first = analyzer.simplify(substitute(number, {loop.var: loop.start}))
@@ -218,5 +216,5 @@ def _clears(statement: ir.Statement, gemm: Product) -> bool:
     """Whether a statement sets all of a gemm's sum to zero."""
     if not isinstance(statement, Fill) or gemm.clear is not False:
         return False
-    zero = isinstance(statement.value, ir.Const) and statement.value.value == 0
+    zero = ir.is_literal(statement.value, 0)
     return zero and statement.destination.is_whole and statement.destination.buffer is gemm.c.buffer

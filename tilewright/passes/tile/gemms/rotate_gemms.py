@@ -61,7 +61,7 @@ def rotate_gemms(loop: ir.For, channels: dict[str, ir.Channel], token: Callable[
     ----------
     token : makes names of groups.
     """
-    if not isinstance(loop.step, ir.Const) or loop.step.value != 1:
+    if not ir.is_literal(loop.step, 1):
         return None
     found = _Rotation(loop, channels)
     return found.statements(token(), token()) if found.is_possible() else None

@@ -236,8 +236,7 @@ class _Persist:
         found = [node for node in find(role.body, ir.Acquire, ir.Receive) if node.channel == channel.name]
         if len(found) != 1:
             return None
-        once = isinstance(found[0].iteration, ir.Const) and found[0].iteration.value == 0
-        if once and any(one is found[0] for one in role.body.statements):
+        if ir.is_literal(found[0].iteration, 0) and any(one is found[0] for one in role.body.statements):
             return ir.const(1)
         loops = [
             one for one in role.body.statements if isinstance(one, ir.For) and any(node in found for node in walk(one))
@@ -256,10 +255,8 @@ class _Persist:
         alone = [one for one in self.channels if one.stages == 1]
         return [
             channel for channel in alone
-            if all(
-                isinstance(count := self.passes(role, channel), ir.Const) and count.value == 1
-                for role in self.roles if role.name in (*channel.writers, *channel.readers)
-            )
+            if all(ir.is_literal(self.passes(role, channel), 1)
+                   for role in self.roles if role.name in (*channel.writers, *channel.readers))
         ]  # fmt: skip
 
     def is_uneven(self) -> bool:

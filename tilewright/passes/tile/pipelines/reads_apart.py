@@ -212,8 +212,7 @@ class _Take(Rewriter):
 
 
 def _is_guarded(select: ir.Select) -> bool:
-    other = select.otherwise
-    return isinstance(select.then, ir.Load) and isinstance(other, ir.Const) and other.value == 0
+    return isinstance(select.then, ir.Load) and ir.is_literal(select.otherwise, 0)
 
 
 def _divisors(extent: int) -> Iterator[int]:

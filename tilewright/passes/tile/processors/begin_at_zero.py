@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Buffer, Const, For, Function, Pipelined, Seq, Statement
+from tilewright.ir.nodes import Buffer, For, Function, Pipelined, Seq, Statement, is_literal
 from tilewright.ir.signature import mentioned
 from tilewright.ir.visitor import Rewriter, put
 from tilewright.ops.fill import Fill
@@ -59,8 +59,7 @@ class _Clears(Rewriter):
 
 
 def _clears_all(fill: Fill) -> bool:
-    zero = isinstance(fill.value, Const) and fill.value.value == 0
-    buffer = fill.destination.buffer
+    buffer, zero = fill.destination.buffer, is_literal(fill.value, 0)
     return zero and fill.destination.is_whole and buffer.scope != "global" and buffer.source is None
 
 

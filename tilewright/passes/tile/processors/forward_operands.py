@@ -27,7 +27,6 @@ from tilewright.ir.effects import accesses
 from tilewright.ir.signature import of_views
 from tilewright.ir.structure import same
 from tilewright.ir.visitor import changed, holds, walk, without_tiles
-from tilewright.ops.base import is_one
 from tilewright.ops.copy import Copy
 from tilewright.ops.decode import Decode
 from tilewright.ops.gemm import Gemm
@@ -166,7 +165,7 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bo
             and source.extents[-2:] == source.tile_shape
         )
     columns, extent = source.buffer.shape[-1], source.extents[-1]
-    contiguous = source.buffer.strides is None or is_one(source.buffer.strides[-1])
+    contiguous = source.buffer.strides is None or ir.is_literal(source.buffer.strides[-1], 1)
     inside = isinstance(columns, int) and isinstance(extent, int) and columns % extent == 0
     return (not gemm.transpose_a and source.dtype == tile.dtype and not source.buffer.packed and contiguous and inside
             and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip

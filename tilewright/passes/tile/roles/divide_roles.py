@@ -124,7 +124,7 @@ class Division:
         loop = around[0]
         if len(around) > 1 or not isinstance(loop, (ir.For, ir.Pipelined)):
             return None
-        if isinstance(loop, ir.For) and not (isinstance(loop.step, ir.Const) and loop.step.value == 1):
+        if isinstance(loop, ir.For) and not ir.is_literal(loop.step, 1):
             return None
         return loop.var - ir.cast(loop.start, loop.var.dtype)
 

@@ -93,7 +93,7 @@ class _Order(Rewriter):
 
     def visit_For(self, loop: ir.For) -> Rewritten:
         made: ir.For = self.generic(loop)
-        if not 1 < self.groups <= MOST or not isinstance(made.step, ir.Const) or made.step.value != 1:
+        if not 1 < self.groups <= MOST or not ir.is_literal(made.step, 1):
             return made
         statements = made.body.statements
         runs = _runs(statements)

@@ -78,8 +78,7 @@ class _Drop(ScopedRewriter):
         place = _place(store)
         if place is None or not place[1] or self.neighbours is None:
             return False
-        stride = self.analyzer.stride(place[1][-1], self.neighbours)
-        return isinstance(stride, ir.Const) and stride.value == 1
+        return ir.is_literal(self.analyzer.stride(place[1][-1], self.neighbours), 1)
 
     def _says_nothing(self, part: ir.Expr, others: Sequence[ir.Expr], body: ir.Seq) -> bool:
         """Whether a part of a condition may go: where it does not hold, nothing in `body` has an effect or does
