@@ -29,7 +29,7 @@ from tilewright.language.proxies import (
 from tilewright.language.reaches import is_negative
 from tilewright.language.slices import length
 from tilewright.language.source import statement_here
-from tilewright.language.vectors import Vector, common_lanes, lane_of
+from tilewright.language.vectors import Vector, common_lanes, kept, lane_of
 
 TILELANG_SCOPES = {"shared": "shared.dyn", "fragment": "local.fragment", "scalar": "local.var"}
 """TileLang's names of memories, where they are not ours."""
@@ -333,6 +333,35 @@ class BufferProxy(TensorProxy):
         if isinstance(value, int) and not isinstance(value, bool):
             return value if value >= 0 else self._buffer.shape[dimension] + value
         return self._index(value, dimension)
+
+
+class WideBufferProxy(BufferProxy):
+    """A buffer whose elements are vectors (bfloat16x2): its last dimension are their lanes, of which ``A[i]`` names no
+    single one."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: object) -> Any:  # a vector where an element is named, else what a buffer gives
+        found = super().__getitem__(key)
+        named = key if isinstance(key, tuple) else (key,)
+        whole = isinstance(found, RegionProxy) and not any(
+            isinstance(part, slice) or part is Ellipsis for part in named
+        )
+        vector = vector_in(found) if whole else found
+        return kept(vector, "element") if isinstance(vector, Vector) else vector
+
+    @property
+    def shape(self) -> tuple[int | Scalar, ...]:
+        return super().shape[:-1]
+
+    @property
+    def dtype(self) -> NumberType:
+        return NumberType(self._buffer.dtype.with_lanes(int(super().shape[-1])))
+
+    def _parts(self, key: object) -> tuple[object, ...]:
+        given = key if isinstance(key, tuple) else (key,)
+        named = len(given) == self._buffer.rank - 1 and not any(part is Ellipsis for part in given)
+        return super()._parts((*given, slice(None)) if named else given)
 
 
 class RegionProxy(TensorProxy):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Allocate, Buffer, Extent, known
-from tilewright.language.buffers import BufferProxy
+from tilewright.language.buffers import BufferProxy, WideBufferProxy
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
@@ -30,9 +30,11 @@ def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProx
     for size in sizes:
         if size < 1:
             raise NumberExpected(f"an extent of {what}", "a positive integer", str(size))
-    buffer = Buffer(builder.take_name("tile"), sizes, dtypes.dtype(dtype), scope)
+    record = dtypes.dtype(dtype)
+    lanes = () if record.lanes == 1 else (record.lanes,)
+    buffer = Buffer(builder.take_name("tile"), (*sizes, *lanes), record.scalar, scope)
     builder.append(Allocate(buffer, span=statement_here()))
-    return BufferProxy(buffer, builder.frame)
+    return (WideBufferProxy if lanes else BufferProxy)(buffer, builder.frame)
 
 
 @word

@@ -37,6 +37,7 @@ from typing import Any
 from tilewright.errors import Span, TilewrightError
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir.effects import root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewriter, changed, find, having, holds, walk
@@ -121,7 +122,7 @@ class _Threads(ThreadDifferences):
         for statement in body.statements:
             if not self.synchronizes(statement):
                 if self.varies(statement):
-                    stores = {one.buffer for one in find(statement, ir.Store) if one.buffer.scope in PRIVATE}
+                    stores = {root(one.buffer) for one in find(statement, ir.Store) if one.buffer.scope in PRIVATE}
                     found |= stores - {one.buffer for one in find(statement, ir.Allocate)}
             elif not isinstance(statement, ir.Parallel):
                 for child in statements_under(statement):
@@ -185,7 +186,8 @@ class _Threads(ThreadDifferences):
         thing: ir.Var | ir.Buffer, pieces: list[list[ir.Statement] | ir.Statement], position: int
     ) -> bool:
         others = pieces[:position] + pieces[position + 1 :]
-        return any(thing in walk(ir.seq(piece)) for piece in others)
+        nodes = (node for piece in others for node in walk(ir.seq(piece)))
+        return any((root(node) if isinstance(node, ir.Buffer) else node) is thing for node in nodes)
 
     def _whole_block(self, statement: ir.Statement) -> list[ir.Statement]:
         """A statement that the block runs as one, or a structure around a meeting of the threads."""
@@ -303,7 +305,12 @@ class _Threads(ThreadDifferences):
             statements = [ir.If(running, leave(ir.seq(statements)))]
         made = ir.Seq(tuple(statements))
         number = self._thread_number()
-        made = redirected(made, {one: (wide, number) for one, wide in self.expanded.items()})
+        wider = dict(self.expanded)
+        for view in find(made, ir.Buffer):
+            if view.source is not None and root(view) in self.expanded:
+                shape = (self.kernel_node.num_threads, *view.shape)
+                wider[view] = replace(view, shape=shape, scope="local", source=self.expanded[root(view)])
+        made = redirected(made, {one: (wide, number) for one, wide in wider.items()})
         kind = "serial" if holds(made, ir.Return, ir.Continue) else "vectorize"
         return self._nest(made, kind)
 

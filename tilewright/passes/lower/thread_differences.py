@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import updates
+from tilewright.ir.effects import root, updates
 from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = ("local", "scalar")
@@ -39,7 +39,7 @@ class ThreadDifferences:
                 self.buffers.add(statement.buffer)
         elif isinstance(statement, ir.Store):
             if statement.buffer.scope in PRIVATE and (divergent or self.varies((*statement.indices, statement.value))):
-                self.buffers.add(statement.buffer)
+                self.buffers.add(root(statement.buffer))
         elif isinstance(statement, (ir.If, ir.While)):
             divergent = divergent or self.varies(statement.condition)
         elif isinstance(statement, ir.For) and self.varies((statement.start, statement.stop, statement.step)):
@@ -68,7 +68,10 @@ class ThreadDifferences:
             return any(self.varies(item) for item in node)
         if isinstance(node, ir.Statement) and self.updates(node):
             return True
-        return any(found in self.vars or found in self.buffers for found in find(node, ir.Var, ir.Buffer))
+        return any(
+            found in self.vars if isinstance(found, ir.Var) else root(found) in self.buffers
+            for found in find(node, ir.Var, ir.Buffer)
+        )
 
     @staticmethod
     def updates(node: ir.Statement) -> bool:
