@@ -282,7 +282,7 @@ class ThreadWriter(SwarmWriter):
         text = self.pick(
             (f"T.shfl_xor({one.text}, {self.between(1, width - 1)}, width={width})", f"T.shfl_up({one.text}, {self.between(1, width - 1)}, width={width})",
              f"T.shfl_down({one.text}, {self.between(1, width - 1)}, width={width})", f"T.shfl_sync({one.text}, {self.between(0, width - 1)}, width={width})",
-             f"T.shfl_sync({one.text}, {self.brought_back(self.number(), 32).text})",
+             f"T.shfl_sync({one.text}, {self.brought_back(self.number(), 32).text}, mask=0xFFFFFFFF)",
              f"T.tvm_warp_shuffle(T.tvm_warp_activemask(), {one.text}, {self.between(0, 31)}, 32, 32)")
         )  # fmt: skip
         low, high = one.low, one.high

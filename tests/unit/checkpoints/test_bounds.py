@@ -188,10 +188,14 @@ def test_configurations_are_bounded_too(tmp_path: Path) -> None:
     "name", ["x" * 5000, "a/b", "..", ".", "", "a\0b", "\ud800", "/etc/passwd", "../model.safetensors"]
 )
 def test_shards_are_files_of_the_directory(tmp_path: Path, name: str) -> None:
-    save_safetensors(tmp_path / "model.safetensors", {"a": np.zeros(3, np.float32)})
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    """Nor are files that are there, above it or below it."""
+    place = tmp_path / "inner"
+    (place / "a").mkdir(parents=True)
+    for file in (place / "model.safetensors", tmp_path / "model.safetensors", place / "a" / "b"):
+        save_safetensors(file, {"a": np.zeros(3, np.float32)})
+    (place / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
     with pytest.raises(InvalidCheckpoint, match="lacks the shard"):
-        open_checkpoint(tmp_path)
+        open_checkpoint(place)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
