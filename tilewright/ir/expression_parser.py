@@ -14,6 +14,7 @@ from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.ir.expression_text import call_dtype, literal_dtype, pilot_dtype
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import LITERALS, RECORDS
+from tilewright.ir.printer import SCOPE_WORDS
 from tilewright.ir.visitor import method_of
 
 OPERATORS: Mapping[type, str] = {
@@ -23,6 +24,9 @@ OPERATORS: Mapping[type, str] = {
     ast.GtE: "ge", ast.And: "all", ast.Or: "any", ast.USub: "neg", ast.Not: "not", ast.Invert: "invert",
 }  # fmt: skip
 """Operators by the nodes of Python's syntax that stand for them."""
+
+SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
+"""Scopes of buffers by the words that make them."""
 
 _FLOATS = {"inf": float("inf"), "nan": float("nan")}
 _DTYPE = re.compile(rf"({'|'.join(ALL)})(x\d+)?")
@@ -299,6 +303,37 @@ class ExpressionParser:
         if not isinstance(node, ast.Call):
             raise self.fail(f"expected {cls.__name__}(...)", node)
         return cls(**{word.arg or "": self.value(word.value) for word in node.keywords})
+
+    # Buffers
+
+    def shaped_type(self, node: ast.expr) -> tuple[DType, tuple[ir.Extent, ...]]:
+        """``dtype[shape]``."""
+        if not isinstance(node, ast.Subscript):
+            raise self.fail("expected `dtype[shape]`", node)
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return self.dtype(node.value), tuple(self.extent(item) for item in items)
+
+    def made_buffer(self, name: str, node: ast.expr) -> tuple[ir.Buffer, dict[str, ast.expr]] | None:
+        """The buffer of ``shared(float16[8], ...)`` or ``view(A, float16[8])``, and the keywords left over."""
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            return None
+        word = node.func.id
+        keywords = {keyword.arg or "": keyword.value for keyword in node.keywords}
+        strided = keywords.pop("strides", None)
+        strides = None if strided is None else tuple(self.extent(item) for item in items(strided))
+        if word == "view" and len(node.args) == 2:
+            source = self.buffer(node.args[0])
+            of, shape = self.shaped_type(node.args[1])
+            return ir.Buffer(name, shape, of, source.scope, strides, source), keywords
+        if word not in SCOPES or len(node.args) != 1:
+            return None
+        of, shape = self.shaped_type(node.args[0])
+        source_name = keywords.pop("source", None)
+        viewed = None if source_name is None else self.buffer(source_name)
+        packed = bool(self.number(keywords.pop("packed", ast.Constant(False))))
+        alignment = int(self.number(keywords.pop("alignment", ast.Constant(ir.GLOBAL_ALIGNMENT))) or 1)
+        placed = bool(self.number(keywords.pop("placed", ast.Constant(False))))
+        return ir.Buffer(name, shape, of, SCOPES[word], strides, viewed, packed, alignment, placed), keywords
 
 
 def items(node: ast.expr) -> list[ast.expr]:

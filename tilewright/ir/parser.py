@@ -14,12 +14,9 @@ from typing import Any
 
 from tilewright.errors import ProgramSyntaxError, Span, near
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, UINT64, DType
-from tilewright.ir.expression_parser import _DTYPE, ExpressionParser, items
-from tilewright.ir.printer import SCOPE_WORDS
+from tilewright.ir.dtypes import INT32, UINT64
+from tilewright.ir.expression_parser import _DTYPE, SCOPES, ExpressionParser, items
 from tilewright.ir.visitor import fields_of, method_of
-
-_SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
 
 
 def parse(text: str, *, file: str | None = None, first_line: int = 1) -> ir.Function:
@@ -104,40 +101,12 @@ class _Parser(ExpressionParser):
 
     def _parameter(self, name: str, annotation: ast.expr) -> ir.Buffer:
         if isinstance(annotation, ast.Subscript):
-            of, shape = self._type(annotation)
+            of, shape = self.shaped_type(annotation)
             return ir.Buffer(name, shape, of)
-        made = self._made_buffer(name, annotation)
+        made = self.made_buffer(name, annotation)
         if made is None:
             raise self.fail("expected a dtype, `dtype[shape]` or `tensor(...)`", annotation)
         return made[0]
-
-    def _type(self, node: ast.expr) -> tuple[DType, tuple[ir.Extent, ...]]:
-        if not isinstance(node, ast.Subscript):
-            raise self.fail("expected `dtype[shape]`", node)
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return self.dtype(node.value), tuple(self.extent(item) for item in items)
-
-    def _made_buffer(self, name: str, node: ast.expr) -> tuple[ir.Buffer, dict[str, ast.expr]] | None:
-        """The buffer of ``shared(float16[8], ...)`` or ``view(A, float16[8])``, and the keywords left over."""
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
-            return None
-        word = node.func.id
-        keywords = {keyword.arg or "": keyword.value for keyword in node.keywords}
-        strided = keywords.pop("strides", None)
-        strides = None if strided is None else tuple(self.extent(item) for item in items(strided))
-        if word == "view" and len(node.args) == 2:
-            source = self.buffer(node.args[0])
-            of, shape = self._type(node.args[1])
-            return ir.Buffer(name, shape, of, source.scope, strides, source), keywords
-        if word not in _SCOPES or len(node.args) != 1:
-            return None
-        of, shape = self._type(node.args[0])
-        source_name = keywords.pop("source", None)
-        viewed = None if source_name is None else self.buffer(source_name)
-        packed = bool(self.number(keywords.pop("packed", ast.Constant(False))))
-        alignment = int(self.number(keywords.pop("alignment", ast.Constant(ir.GLOBAL_ALIGNMENT))) or 1)
-        placed = bool(self.number(keywords.pop("placed", ast.Constant(False))))
-        return ir.Buffer(name, shape, of, _SCOPES[word], strides, viewed, packed, alignment, placed), keywords
 
     # Statements
 
@@ -174,9 +143,9 @@ class _Parser(ExpressionParser):
         return ir.Store(buffer, self.indices(target.slice), value, span=self.place(node))
 
     def _allocate(self, name: str, node: ast.Assign) -> ir.Statement | None:
-        made = self._made_buffer(name, node.value)
+        made = self.made_buffer(name, node.value)
         if made is None:
-            raise self.fail("expected a new buffer", node.value, f"known kinds: view, {', '.join(_SCOPES)}")
+            raise self.fail("expected a new buffer", node.value, f"known kinds: view, {', '.join(SCOPES)}")
         buffer, keywords = made
         self.scope[name] = buffer
         assert isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
