@@ -91,7 +91,8 @@ class Scope:
         control = self.builder.frame.control
         if name in self.bindings and owner is not control and (owner is None or owner.is_open):
             assert control is not None
-            raise ImmutableName(name, control.describe())
+            other = f"{name} is {describe(old)}: take another name" if isinstance(old, TensorProxy) else None
+            raise ImmutableName(name, control.describe(), hint=other)
         value = settle(value, name)
         self.bindings[name] = (value, control)
         return value
