@@ -205,9 +205,11 @@ def skinny_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Sp
     """The sizes that `skinny_quant_matmul` is called with for a problem, found on an H200.
 
     A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records. Fewer warps with
-    more records make longer copies, which are the faster ones.
+    more records make longer copies, which are the faster ones, unless K ends within what a worker reads: it then looks
+    at each number of A before it begins (up to 8 rows: 1 to 16% of four products).
     """
-    records = 4 if K > 11 * 4 * COLUMNS else 2
+    ends_within = M <= 8 and -(-K // COLUMNS) % 4 == 2
+    records = 4 if K > 11 * 4 * COLUMNS and not ends_within else 2
     cluster = next((c for c in CLUSTERS if units_of(K, records) <= c * most_warps(M, form)), max(CLUSTERS))
     return skinny_quant_sizes(N, K, M, form, records, cluster, speed)
 

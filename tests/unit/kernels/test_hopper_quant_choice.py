@@ -89,6 +89,29 @@ def test_nine_to_sixteen_rows_go_where_they_are_fastest() -> None:
     assert compared >= 15
 
 
+def test_workers_have_whole_records_where_two_of_them_divide_the_columns() -> None:
+    """K of 74 or 86 records: with four to a copy one worker of each block reads its part of A number by number."""
+    form, compared = FragmentRecords(4, HALF, HALF), 0
+    for log in ("27-h200-choosers", "28-h200-short"):
+        found = defaultdict(dict)
+        for text in (RESULTS / f"2026-11-{log}.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            kind, M, N, K = line.get("case") or (line["family"], line.get("M"), line.get("N"), line.get("K"))
+            if kind != "int4 by float16" and not (kind == "lowbit" and line["bits"] == 4):
+                continue
+            for one in line.get("lines", [line]):
+                options = one.get("options", {})
+                if options.get("kernel") in ("small", "skinny") and 3 <= M <= 8 and -(-K // 128) % 4 == 2 and K > 8192:
+                    found[M, N, K][tuple(options[name] for name in ("warps", "records", "cluster"))] = one["us"]
+        for (M, N, K), timed in found.items():
+            sizes, factory = chosen(N, K, M, form)
+            if factory is skinny_quant_matmul and len(timed) > 2:
+                compared += 1
+                taken = timed[tuple(sizes[name] for name in ("warps", "records", "cluster"))]
+                assert taken <= 1.03 * min(timed.values()), (M, N, K, sizes, timed)
+    assert compared >= 3
+
+
 def test_one_or_two_rows_by_narrow_codes_are_taken_apart_into_bytes() -> None:
     form = FragmentRecords(2, HALF, HALF)
     assert chosen(28672, 8192, 1, form)[1] is chosen(28672, 8192, 2, form)[1] is sliced_quant_matmul
