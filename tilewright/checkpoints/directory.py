@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.checkpoints.bounds import is_file, is_named, read_json
+from tilewright.checkpoints.bounds import is_file, is_named, json_value, read_json
 from tilewright.checkpoints.gguf import DENSE, GGUFFile, GGUFTensor
 from tilewright.checkpoints.safetensors import SafetensorsFile
 from tilewright.errors import InvalidCheckpoint
@@ -141,7 +141,23 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
 def open_files(files: list[Path]) -> Checkpoint:
     """The tensors of some safetensors files of one directory, and of no others there."""
-    return Checkpoint(files[0].parent, files, _config(files[0].parent))
+    made = Checkpoint(files[0].parent, files, _config(files[0].parent))
+    if len(files) == 1 and QUANTIZATION in made.metadata:
+        made.config = {**made.config, **_of_the_file(files[0], made.metadata[QUANTIZATION])}
+    return made
+
+
+QUANTIZATION = "quantization_config"
+
+
+def _of_the_file(file: Path, text: str) -> dict[str, Any]:
+    """What a single file of ours says in its head of its quantisation; nothing where other libraries wrote it."""
+    try:
+        said = json_value(text)
+    except ValueError as error:
+        raise InvalidCheckpoint(f"{file}: the {QUANTIZATION} in its head {error}") from None
+    ours = isinstance(said, dict) and said.get("quantized_by") == "tilewright"
+    return {QUANTIZATION: said} if ours else {}
 
 
 def _what_else(path: Path) -> str:

@@ -101,7 +101,8 @@ def _by_author(run: Callable[[], Any], path: Path) -> Any:
     except TilewrightError:
         raise
     except Exception as error:
-        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(path)]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [one.lineno for one in frames if Path(one.filename).resolve() == path.resolve()]
         said = str(error)
         if isinstance(error, SyntaxError) and error.filename in (str(path), None):
             lines, said = [error.lineno], error.msg

@@ -35,6 +35,7 @@ from tilewright.conversion.layers import (
 from tilewright.conversion.modules import our_settings
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings, quantization_settings
+from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind, an
 from tilewright.progress import Progress
 from tilewright.quant.files import stack_note, weight_tensors
@@ -208,7 +209,24 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Itera
     if not layers and not stacks and None not in dense.values():
         hint = "its weights are dense: give a --scheme, w4a16 for example" if scheme is None else "see --skip"
         raise CannotQuantize(f"{path} has no weight to convert", hint=hint)
+    if layers and scheme is not None:
+        _check_scheme(path, settings, scheme, bool(stacks) or None in dense.values())
     return _Plan(source, settings, layers, dense, stacks, scheme)
+
+
+def _check_scheme(path: str | Path, settings: Settings, scheme: QuantizationScheme, has_dense: bool) -> None:
+    """A scheme has weights to round beside those that are codes already, and says the same of activations.  Raises
+    CannotQuantize."""
+    alone = "without a scheme the codes are taken over"
+    if not has_dense:
+        raise CannotQuantize(f"{path} has no dense weight for the scheme {scheme.name}: it is of codes", hint=alone)
+    there = _of_ours(settings).get("activations")
+    if there != scheme.activations:
+        said = [str(one or "what they come as") for one in (there, scheme.activations)]
+        raise CannotQuantize(
+            f"{path} has codes whose activations are multiplied as {said[0]}, the scheme {scheme.name} as {said[1]}",
+            hint=alone,
+        )
 
 
 def skipping(what: str, skip: str | Iterable[str], layers: Iterable[str]) -> re.Pattern[str]:
@@ -288,6 +306,12 @@ def _convert_into(room: Path, path: Path, plan: _Plan, bar: Progress) -> Convert
     return _result(path, plan, weights, total)
 
 
+def _of_ours(settings: Settings) -> dict[str, Any]:
+    """The scheme of a checkpoint that is ours already, and what it rounds activations to."""
+    ours = settings.get("quantized_by") == OURS
+    return {key: settings[key] for key in ("scheme", "activations") if ours and settings.get(key)}
+
+
 def _settings(plan: _Plan) -> dict[str, Any]:
     """What the result's configuration says of its quantisation."""
     made = our_settings()
@@ -297,6 +321,7 @@ def _settings(plan: _Plan) -> dict[str, Any]:
     kinds = set(said.values())
     if kinds - {None}:
         made["declared_activations"] = kinds.pop() if len(kinds) == 1 else said
+    made |= _of_ours(plan.settings)
     if plan.scheme is not None:
         made |= {"scheme": plan.scheme.name, "activations": plan.scheme.activations}
     return made

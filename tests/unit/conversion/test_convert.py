@@ -464,3 +464,49 @@ def test_what_another_method_says_is_its_own_business(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidTensor, match="quantised by 'exl2'"):
         convert_checkpoint(tmp_path / "from", tmp_path / "to")
+
+
+def test_a_scheme_says_nothing_of_codes_that_are_there(tmp_path: Path) -> None:
+    """int4 codes became weights of a "w8a8" checkpoint, whose activations were rounded from then on; and those of a
+    checkpoint by such a scheme, once converted again, were not any more."""
+    rng = np.random.default_rng(0)
+    dense = {f"layers.{i}.weight": rng.standard_normal((N, K)).astype(np.float32) for i in range(2)}
+    save_safetensors(tmp_path / "dense.safetensors", dense)
+
+    def converted(source: str, made: str, *rest: Any, **named: Any) -> Any:
+        convert_checkpoint(tmp_path / f"{source}.safetensors", tmp_path / f"{made}.safetensors", *rest, **named)
+        return json.loads(SafetensorsFile(tmp_path / f"{made}.safetensors").metadata["quantization_config"])
+
+    assert converted("dense", "codes", "int4-g32")["scheme"] == "int4-g32"
+    message = r"codes.safetensors has no dense weight for the scheme {}: it is of codes\n  help: without a scheme"
+    for scheme in ("w8a8", "int8-g32"):
+        with pytest.raises(CannotQuantize, match=message.format(scheme)):
+            converted("codes", "again", scheme)
+    converted("dense", "half", "int4-g32", skip="1")
+    with pytest.raises(CannotQuantize, match="multiplied as what they come as, the scheme w8a8 as int8"):
+        converted("half", "again", "w8a8")
+    assert converted("half", "both", "w8a16")["activations"] is None
+    for made in (converted("dense", "rounded", "w8a8"), converted("rounded", "copied")):
+        assert (made["scheme"], made["activations"]) == ("w8a8", "int8")
+
+
+@pytest.mark.parametrize("scheme", ["w8a8", "w8a8-fp8", "w8a16"])
+def test_a_single_file_says_what_a_directory_says(scheme: str, tmp_path: Path) -> None:
+    """Activations were rounded for the layers of a directory, and not for those of a file, whose head nobody read."""
+    torch = pytest.importorskip("torch")
+    from tilewright.conversion import load_quantized
+
+    dense = {"0.weight": np.random.default_rng(0).standard_normal((N, K)).astype(np.float32)}
+    save_safetensors(tmp_path / "dense.safetensors", dense)
+    x, results = torch.randn(3, K, generator=torch.Generator().manual_seed(0)), []
+    for made in ("file.safetensors", "directory"):
+        convert_checkpoint(tmp_path / "dense.safetensors", tmp_path / made, scheme)
+        model = load_quantized(torch.nn.Sequential(torch.nn.Linear(K, N, bias=False)), tmp_path / made)
+        assert model[0].quantize == quantization_scheme(scheme).activations
+        results.append(model(x))
+    assert torch.equal(*results)
+    file = tmp_path / "file.safetensors"
+    for text, error in (("{", InvalidCheckpoint), ('{"quantized_by": "tilewright", "version": 7}', InvalidTensor)):
+        save_safetensors(file, dense, {"quantization_config": text})
+        with pytest.raises(error):
+            convert_checkpoint(file, tmp_path / "again.safetensors", "w8a8")
