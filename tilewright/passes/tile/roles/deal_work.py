@@ -40,7 +40,7 @@ from tilewright.errors import DivergentWork
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LEAVING, flattened
+from tilewright.ir.control import LEAVING, flattened, performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import own_writes, root, uses
 from tilewright.ir.signature import mentioned
@@ -50,6 +50,7 @@ from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import counted_off, map_kernels
+from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
 
 Mask: TypeAlias = "np.ndarray | None"
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
@@ -166,7 +167,11 @@ class _Deal(Rewriter):
         self._alone(statement)
         return statement
 
-    visit_Evaluate = visit_Store
+    def visit_Evaluate(self, statement: ir.Evaluate) -> ir.Statement:
+        """A barrier of the author's, where it is known that some threads come and others never do."""
+        if performed(statement) in BARRIERS and self.coming is not None and self._few() and self.coming.any():
+            raise self._refused("the others are waited for", statement)
+        return self.visit_Store(statement)
 
     def visit_Seq(self, body: ir.Seq) -> Rewritten:
         """Statements behind one that some threads leave at are those of the others."""
@@ -246,7 +251,9 @@ class _Deal(Rewriter):
         if statement in self.varying.dependent:
             self._alone(statement)
             return statement  # each thread's own
-        if self.coming is not None and (self.coming.all() or not self.coming.any()):
+        if self.coming is not None and not self.coming.any():
+            return ir.seq()  # what nobody does must not have others wait for it
+        if self.coming is not None and self.coming.all():
             return statement
         some = self._some(statement)
         touched = {root(one) for one in uses(statement) if isinstance(one, ir.Buffer)}
@@ -288,8 +295,11 @@ class _Deal(Rewriter):
 
     def _refused(self, reason: str, statement: ir.Statement) -> DivergentWork:
         what = statement.name if isinstance(statement, ir.TileOperator) else "this loop"
+        work = f"{what}, work that threads divide among them"
+        if isinstance(statement, ir.Evaluate):
+            work = f"T.{performed(statement)}, where all of them meet"
         return DivergentWork(
-            f"only some threads of the block come to {what}, work that threads divide among them: {reason}",
+            f"only some threads of the block come to {work}: {reason}",
             span=statement.span,
             hint="put it outside of the condition, or let the condition decide for whole warps that lie side by side",
         )
