@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import sys
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from tilewright import errors
-from tilewright.checkpoints.bounds import LARGEST_SIZE, json_value
-from tilewright.checkpoints.safetensors import SafetensorsFile, save_safetensors
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped, WeightFacts
+from tilewright.matmul import packed_files
 from tilewright.matmul.arrays import as_torch, device_of, element_type
+from tilewright.matmul.column_order import column_order
 from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import Calls
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.quantize import quantize
-from tilewright.quant.weight import QuantizedWeight, meaning
+from tilewright.quant.weight import ARRAYS, QuantizedWeight, meaning
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
 
 if TYPE_CHECKING:
@@ -32,14 +31,7 @@ if TYPE_CHECKING:
 
 Made = TypeVar("Made")
 
-LAYOUT = "plain/1"
-"""Id of the layout that every kernel of last resort reads."""
-
-RUN = 16
-"""Groups of columns are padded to multiples of this, so that partial sums of a group fill matrix instructions."""
-
 GROUPED = ("scales", "zeros", "multipliers")
-OPTIONAL = (*GROUPED, "g_idx", "divisors")
 
 
 class PackedWeight:
@@ -189,7 +181,7 @@ class PackedWeight:
     @property
     def layout(self) -> str:
         """Versioned id of the order in which codes are held."""
-        return LAYOUT if self.order is None else str(self.order)
+        return packed_files.LAYOUT if self.order is None else str(self.order)
 
     @property
     def codes(self) -> Array:  # an array of the library that the weight is of
@@ -232,7 +224,7 @@ class PackedWeight:
             codes = np.where(gathered >= 0, codes[:, np.maximum(gathered, 0)], codes.dtype.type(0))
         codes = np.ascontiguousarray(codes if weight.format.is_dense else pack_plain(codes, weight.format.bits))
         arrays = {"codes": codes}
-        for name in OPTIONAL:
+        for name in ARRAYS:
             values = getattr(weight, name)
             if values is not None:
                 arrays[name] = np.ascontiguousarray(values, _held(name, values, weight.zeros_mode))
@@ -268,17 +260,7 @@ class PackedWeight:
         ------
         InvalidCheckpoint : the place cannot be written to.
         """
-        arrays = {name: as_numpy(array) for name, array in self.arrays.items()}
-        metadata = {
-            "layout": LAYOUT,
-            "format": self.format.name,
-            "shape": json.dumps(self.shape),
-            "block": json.dumps(self.block),
-            "zeros_mode": self.zeros_mode,
-            "tensor_scale": self.tensor_scale.hex(),
-            "arrays": json.dumps(sorted(arrays)),
-        }
-        save_safetensors(path, arrays, {f"tilewright.{name}": value for name, value in metadata.items()})
+        packed_files.write(self, path)
 
     @classmethod
     def load(cls, path: str | Path, device: object = None) -> PackedWeight:
@@ -288,23 +270,7 @@ class PackedWeight:
         ------
         InvalidCheckpoint : it is none or damaged, or of a layout that this version does not know.
         """
-        file = SafetensorsFile(path)
-        given = {name.removeprefix("tilewright."): value for name, value in file.metadata.items()}
-        if "layout" not in given:
-            raise errors.InvalidCheckpoint(f"{path} holds no packed weight", hint="PackedWeight.save writes such files")
-        if given["layout"] != LAYOUT:
-            raise errors.InvalidCheckpoint(
-                f"{path} holds a weight of layout {given['layout']!r}", hint=f"this version reads {LAYOUT!r}"
-            )
-        try:
-            made = cls(
-                given["format"], _sizes(given["shape"]), {name: np.array(file[name]) for name in file},
-                block=_sizes(given["block"]), zeros_mode=given["zeros_mode"],
-                tensor_scale=float.fromhex(given["tensor_scale"]),
-            )  # fmt: skip
-            _check_arrays(made, json_value(given["arrays"]) if "arrays" in given else sorted(made.held))
-        except (LookupError, ValueError, TypeError, ArithmeticError, errors.TilewrightError) as error:
-            raise errors.InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None
+        made = packed_files.read(cls, path)
         return named(made) if device is None else made.to(device)
 
     def forget_kernels(self) -> None:
@@ -399,33 +365,6 @@ def named(weights: Made) -> Made:
     return weights
 
 
-def _sizes(text: str) -> Any:
-    """Numbers out of a file's metadata, what they mean being looked at elsewhere.  Raises ValueError."""
-    found = json_value(text)
-    if not isinstance(found, list) or not all(type(one) is int and abs(one) < LARGEST_SIZE for one in found):
-        raise ValueError(f"{text:.60} is no shape")
-    return tuple(found)
-
-
-def _check_arrays(weight: PackedWeight, named: list[str]) -> None:
-    """Raise CannotQuantize where arrays out of a file are no weight of its metadata; codes are taken as they are."""
-    if named != sorted(weight.held) or not {"codes"} <= {*named} <= {"codes", *OPTIONAL}:
-        raise errors.CannotQuantize(
-            f"it has the arrays {', '.join(sorted(weight.held))}, where {', '.join(named)} are due"
-        )
-    arrays = {name: weight.held[name] for name in named if name != "codes"}
-    anything = np.broadcast_to(np.zeros((), weight.format.carrier), weight.shape)
-    QuantizedWeight(anything, weight.format, **meaning(weight), **arrays)
-    bits = 8 * weight.format.carrier.itemsize if weight.format.is_dense else weight.format.bits
-    width = -(-weight.facts.K * bits // 8) // weight.format.carrier.itemsize
-    codes = weight.held["codes"]
-    if codes.shape != (weight.shape[0], width) or codes.dtype != weight.format.carrier:
-        raise errors.CannotQuantize(
-            f"codes are {codes.dtype} {list(codes.shape)}, where {weight.format.carrier} "
-            f"{[weight.shape[0], width]} is due"
-        )
-
-
 def plain_words(array: object) -> Any:  # of the array's library
     """A tensor as one of a type that Python's own pickling of tensors knows on every device: words of records without
     sign have none."""
@@ -451,24 +390,3 @@ def _held(name: str, values: np.ndarray, zeros_mode: str) -> Any:
 
 _MANY = 4096
 """So many different zeros are no whole numbers of a few bits: a sample tells as much."""
-
-
-def column_order(columns: int, group: int, g_idx: np.ndarray | None) -> np.ndarray | None:
-    """Columns of the activations in the order in which the weight is packed, -1 where a group is padded; None for none.
-
-    Columns of a group follow one another, and every group takes as many columns: a multiple of `RUN`.
-    """
-    if g_idx is None and (group >= columns or group % RUN == 0):
-        return None
-    of = np.arange(columns) // group if g_idx is None else np.asarray(g_idx, np.int64)
-    if (of == np.arange(columns) // group).all() and group % RUN == 0:
-        return None
-    count = max(int(of.max()) + 1, -(-columns // group))
-    sizes = np.bincount(of, minlength=count)
-    run = -(-int(sizes.max()) // RUN) * RUN
-    order = np.full((count, run), -1, np.int32)
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    by_group = np.argsort(of, kind="stable").astype(np.int32)
-    for one in range(count):
-        order[one, : sizes[one]] = by_group[starts[one] : starts[one] + sizes[one]]
-    return order.reshape(-1)

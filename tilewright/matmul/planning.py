@@ -18,7 +18,7 @@ from tilewright.ir.dtypes import DType, dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.kernels.recipe import UNUSED, Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
-from tilewright.matmul.packed import RUN
+from tilewright.matmul.column_order import RUN
 from tilewright.ops.rounding import round_float
 
 ACTIVATIONS = (

@@ -11,7 +11,8 @@ import numpy as np
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format
 from tilewright.matmul.arrays import as_torch
-from tilewright.matmul.packed import PackedWeight, column_order, named
+from tilewright.matmul.column_order import column_order
+from tilewright.matmul.packed import PackedWeight, named
 from tilewright.quant.quantize import to_nearest
 from tilewright.quant.rounding import Rounding, sum_in_halves
 from tilewright.runtime.tensors import as_numpy, is_torch

@@ -13,8 +13,9 @@ from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentS
 from tilewright.formats import pack_plain, unpack_plain
 from tilewright.ir.dtypes import dtype
 from tilewright.matmul.arrays import as_torch, contiguous, device_of, placed_like
+from tilewright.matmul.column_order import column_order
 from tilewright.matmul.config import MatmulConfig
-from tilewright.matmul.packed import PackedWeight, column_order
+from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.weight_codes import codes_of, stored_codes, zero_points
 from tilewright.quant.weight import QuantizedWeight

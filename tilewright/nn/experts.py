@@ -13,12 +13,13 @@ from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.experts import grouped_matmul
 from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import is_watched
-from tilewright.matmul.packed import OPTIONAL, PackedWeight
+from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.nn.expert_form import CLAMPED, ExpertForm
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import CODES, METADATA, metadata_bytes, read_weight, stack_note
+from tilewright.quant.weight import ARRAYS
 
 register_operators()
 
@@ -97,7 +98,7 @@ class ExpertWeights(torch.nn.Module):
         destination[prefix.removesuffix(".")] = as_torch(stack_note(), "cpu")
         for number, weight in enumerate(self.weight):
             held = weight.unpack() if weight.gathered is not None else None
-            arrays = {name: weight.held[name] for name in OPTIONAL if name in weight.held}
+            arrays = {name: weight.held[name] for name in ARRAYS if name in weight.held}
             codes = weight.codes if held is None else as_torch(held.packed, weight.device)
             for name, array in {CODES: codes, METADATA: metadata_bytes(weight), **arrays}.items():
                 destination[f"{prefix}{number}.{name}"] = as_torch(array, getattr(array, "device", "cpu"))

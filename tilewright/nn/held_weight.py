@@ -13,16 +13,17 @@ import torch
 from tilewright.errors import WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
 from tilewright.matmul.arrays import as_torch
+from tilewright.matmul.column_order import column_order
 from tilewright.matmul.handles import handle_of, shared_with
 from tilewright.matmul.known_calls import Calls
-from tilewright.matmul.packed import OPTIONAL, PackedWeight, column_order, plain_words, words_again
+from tilewright.matmul.packed import PackedWeight, plain_words, words_again
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, metadata_name, read_metadata
-from tilewright.quant.weight import meaning
+from tilewright.quant.weight import ARRAYS, meaning
 from tilewright.runtime.call_keys import made_function
 from tilewright.runtime.tensors import as_numpy
 
-_BUFFERS = ("qweight", *OPTIONAL, "bias")
+_BUFFERS = ("qweight", *ARRAYS, "bias")
 
 
 class Seen:
@@ -86,7 +87,7 @@ class HeldWeight(torch.nn.Module):
     def _hold(self, packed: PackedWeight, device: object = None) -> None:
         """Make the weight's arrays the module's buffers."""
         self.block, self.zeros_mode, self.tensor_scale = packed.block, packed.zeros_mode, packed.tensor_scale
-        for name in ("codes", *OPTIONAL):
+        for name in ("codes", *ARRAYS):
             array = packed.held.get(name)
             place = device or (torch.get_default_device() if isinstance(array, np.ndarray) else None)
             tensor = array if array is None or place is None else as_torch(array, place)
@@ -123,7 +124,7 @@ class HeldWeight(torch.nn.Module):
             self._calls.clear()
             self._seen = Seen(self._buffers)
         if packed is None:
-            arrays = {name: self._buffers[name] for name in OPTIONAL if self._buffers.get(name) is not None}
+            arrays = {name: self._buffers[name] for name in ARRAYS if self._buffers.get(name) is not None}
             packed = self._packed = PackedWeight(
                 self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
                 **meaning(self), order=self._order if self._is_in_order() else None,
@@ -208,7 +209,7 @@ class HeldWeight(torch.nn.Module):
             found, own = state_dict.get(prefix + name), self._buffers.get(name)
             device = self.qweight.device
             if found is None:
-                self._buffers[name] = None if replaced and name in OPTIONAL else own
+                self._buffers[name] = None if replaced and name in ARRAYS else own
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
                 self._buffers[name] = torch.empty_like(found, device=device)
         if replaced:
@@ -229,7 +230,7 @@ class HeldWeight(torch.nn.Module):
         codes = as_numpy(self.qweight)
         if not of.is_dense:
             codes = unpack_plain(codes, self.in_features, of.bits)
-        arrays = {name: as_numpy(self._buffers[name]) for name in OPTIONAL if self._buffers.get(name) is not None}
+        arrays = {name: as_numpy(self._buffers[name]) for name in ARRAYS if self._buffers.get(name) is not None}
         self._hold(PackedWeight.pack(self._weight(codes, arrays)), self.qweight.device)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> HeldWeight:

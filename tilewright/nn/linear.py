@@ -16,7 +16,7 @@ from tilewright.kernels.recipe import Request
 from tilewright.matmul.arrays import as_torch, check_strided
 from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
 from tilewright.matmul.known_calls import check_transforms, is_watched
-from tilewright.matmul.packed import OPTIONAL, PackedWeight
+from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product, apply_function, explain, result_type
 from tilewright.matmul.rounding import packed_to_nearest
@@ -26,6 +26,7 @@ from tilewright.matmul.weight_codes import codes_of
 from tilewright.nn.held_weight import HeldWeight
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.rounding import Rounding
+from tilewright.quant.weight import ARRAYS
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.tensors import as_numpy
 
@@ -93,7 +94,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         self.zeros_mode, self.tensor_scale = zeros_mode or "original", 1.0
         self.block = (1, in_features if group_size in (None, -1, 0) else group_size)
         groups = -(-in_features // self.block[1])
-        empty: dict[str, np.ndarray | None] = dict.fromkeys(OPTIONAL)
+        empty: dict[str, np.ndarray | None] = dict.fromkeys(ARRAYS)
         if with_scaling is not False and not number_format(W_dtype).is_dense:
             empty["scales"] = np.ones((out_features, groups), dtype(scale_dtype).numpy)
         if with_zeros:

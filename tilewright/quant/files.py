@@ -20,12 +20,10 @@ import numpy as np
 from tilewright.checkpoints.bounds import is_sizes, json_value
 from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
 from tilewright.formats import PLAIN, number_format, unpack_plain
-from tilewright.quant.weight import QuantizedWeight
+from tilewright.quant.weight import ARRAYS, QuantizedWeight
 from tilewright.runtime.tensors import Array, as_numpy
 
 VERSION = 1
-ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
-"""Fields of a weight that are tensors of their own, where it has them."""
 
 CODES = "qweight"
 METADATA = "weight"

@@ -16,6 +16,9 @@ from tilewright.runtime.tensors import as_numpy
 
 ZEROS_MODES = ("original", "rescale", "quantized")
 
+ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
+"""Fields of a weight that are tensors of their own, where it has them."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantizedWeight:
@@ -59,7 +62,7 @@ class QuantizedWeight:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", number_format(self.format))
-        for name in ("codes", "scales", "zeros", "g_idx", "multipliers", "divisors"):
+        for name in ("codes", *ARRAYS):
             given = getattr(self, name)
             if given is not None and not isinstance(given, np.ndarray):
                 object.__setattr__(self, name, as_numpy(given))
