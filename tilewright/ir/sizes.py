@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, Select, Var
+from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, Select, Unary, Var
 
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -34,6 +34,9 @@ def evaluate(extent: Extent, values: Mapping[Var, int]) -> int:
         return evaluate(extent.then if evaluate(extent.condition, values) else extent.otherwise, values)
     if isinstance(extent, Binary):
         return int(_OPERATIONS[extent.op](evaluate(extent.left, values), evaluate(extent.right, values)))
+    if isinstance(extent, Unary):
+        value = int(evaluate(extent.value, values))
+        return {"neg": -value, "invert": ~value, "not": int(not value)}[extent.op]
     raise KeyError(f"{type(extent).__name__} is no size")
 
 
