@@ -24,15 +24,7 @@ from gemm_shapes import PAUSE, sizes
 from tilewright.kernels.dense_matmul import dense_matmul
 from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import DenseProduct
-from tilewright.kernels.tiles import (
-    ROW_BYTES,
-    SHARED_BYTES,
-    STAGING_BYTES,
-    Parts,
-    Tiles,
-    cycles,
-    cycles_of_parts,
-)
+from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles, cycles, cycles_of_parts
 
 FORM = re.compile(r"(\d+)x(\d+)(t?)(p?)(?:/(\d+)x(\d+))?(?:\+(\d+))?(?:\*(\d+))?$")
 

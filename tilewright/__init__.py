@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         quant_matmul,
         tune,
         tune_grouped,
-    )  # fmt: skip
+    )
     from tilewright.nn import Linear
     from tilewright.runtime.kernel import Kernel
     from tilewright.runtime.profiler import do_bench

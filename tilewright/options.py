@@ -57,10 +57,7 @@ VARIABLES = {field.name: f"TILEWRIGHT_{field.name.upper()}" for field in datacla
 VARIABLES["compiler"] = "TILEWRIGHT_CC"
 """Environment variable of each option."""
 
-_FLAGS = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off", ""), False),
-}
+_FLAGS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 _overrides: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("tilewright_overrides", default=())
 """Of each thread its own; threads that this package starts for somebody run in a copy of his context (`in_context`)."""
 

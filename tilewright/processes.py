@@ -110,9 +110,13 @@ class _Running:
         self.complaint: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=self.output, stderr=self.complaint, env=environment,
-                start_new_session=True
-            )  # fmt: skip
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self.output,
+                stderr=self.complaint,
+                env=environment,
+                start_new_session=True,
+            )
         except BaseException:
             self._close()
             raise

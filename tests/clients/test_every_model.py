@@ -17,10 +17,7 @@ import tilewright
 
 ALL = [(which, name) for which in KINDS for name in architectures(which)]
 
-STAY = {
-    "ibert": "its layers are of whole numbers already",
-    "longcat_flash": "experts that hand tokens on as they are",
-}
+STAY = {"ibert": "its layers are of whole numbers already", "longcat_flash": "experts that hand tokens on as they are"}
 """Architectures that `convert` and `quantize` do not take alike, and why: that is said, and nothing is wrong."""
 
 OTHERS = {"marian", "nemo_speechlm", "shieldgemma2"}

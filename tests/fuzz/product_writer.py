@@ -170,9 +170,7 @@ class ProductWriter(SwarmWriter):
             table, name, count = self.name("P"), self.name("A"), self.pick((1, 2, 3))
             self.params.append(
                 Param(
-                    table,
-                    f"T.Tensor(({count},), T.ptr)",
-                    [self.numbers(shape, dtype, (-3, 3)) for _ in range(count)],
+                    table, f"T.Tensor(({count},), T.ptr)", [self.numbers(shape, dtype, (-3, 3)) for _ in range(count)]
                 )
             )
             which = self.index(0, count - 1)

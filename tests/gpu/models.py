@@ -44,10 +44,7 @@ class GemmTile:
         return CudaKernel(binary.image, "hopper_gemm", codes).prepare(shape)
 
 
-TILES = {
-    1: GemmTile("hopper_gemm_128x256", 128, 256, 4, 2, 1),
-    2: GemmTile("hopper_gemm_256x192", 256, 192, 3, 1, 2),
-}
+TILES = {1: GemmTile("hopper_gemm_128x256", 128, 256, 4, 2, 1), 2: GemmTile("hopper_gemm_256x192", 256, 192, 3, 1, 2)}
 """By the number that the original gives them."""
 
 

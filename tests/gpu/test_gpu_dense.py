@@ -15,10 +15,7 @@ from tilewright.targets.cuda.arch import detect
 torch = pytest.importorskip("torch")
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 REPEATS = 100
 

@@ -13,10 +13,7 @@ from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 N, K, EXPERTS = 320, 512, 8
 SIZES = {"few": (3, 0, 1, 8, 2, 0, 5, 1), "ragged": (130, 0, 7, 64, 1, 300, 33, 65), "one": (0, 0, 0, 1000, 0, 0, 0, 0)}

@@ -16,10 +16,7 @@ from tilewright.targets.cuda.arch import detect
 torch = pytest.importorskip("torch")
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 SIZES = [(512, 768, 256), (1000, 1192, 520), (129, 264, 72), (1, 8, 8), (2048, 2048, 2048)]
 REPEATS = 100

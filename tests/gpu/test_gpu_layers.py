@@ -22,10 +22,7 @@ from tilewright.nn import Experts  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 
 @pytest.mark.parametrize("K", [640, 3200])

@@ -17,10 +17,7 @@ from ping_pong_programs import programs
 torch = pytest.importorskip("torch")
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 REPEATS = 100
 ROWS = 64 * 1001 - 6

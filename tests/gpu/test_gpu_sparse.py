@@ -14,10 +14,7 @@ from tilewright.targets.cuda.arch import detect
 torch = pytest.importorskip("torch")
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 DEEP = Tiles(256, 128, 128, 3, 256)
 

@@ -13,10 +13,7 @@ from tilewright.quant import quantize  # noqa: E402
 from tilewright.targets.cuda.arch import detect  # noqa: E402
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 K, N = 256, 512
 
@@ -194,10 +191,7 @@ def test_the_functions_are_operators_with_gradients():
         with torch.no_grad():
             expected = call(x)
         near(expected, x.float() @ dense.T, 3e-2)
-        for one in (
-            call,
-            torch.compile(call, fullgraph=True),
-        ):
+        for one in (call, torch.compile(call, fullgraph=True)):
             with torch.no_grad():
                 for _ in range(3):
                     near(one(x).clone(), expected)

@@ -16,10 +16,7 @@ from tilewright.targets.cuda.graph_memory import GRAPHS  # noqa: E402
 from tilewright.targets.cuda.workspaces import MEMORY  # noqa: E402
 
 ARCH = detect()
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ARCH is None or not ARCH.has("wgmma"), reason="no Hopper GPU here")]
 
 ROWS = 64
 """So many that tiles of these layers are divided along K: sums are handed over in a workspace."""

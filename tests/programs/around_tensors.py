@@ -73,9 +73,7 @@ def source_kernel(N, threads=64):
     return main
 
 
-REAL_SIZES = [
-    ("source", lambda: tilelang.compile(source_kernel(1000))),
-]
+REAL_SIZES = [("source", lambda: tilelang.compile(source_kernel(1000)))]
 
 if __name__ == "__main__":
     annotations()

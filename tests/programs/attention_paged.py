@@ -108,9 +108,7 @@ def paged_decode(batch, heads, kv_heads, max_pages, pages, dim, page_size=16, bl
     return main
 
 
-REAL_SIZES = [
-    ("paged", lambda: paged_decode(64, 64, 8, 512, 4096, 128, 64, 64, 4)),
-]
+REAL_SIZES = [("paged", lambda: paged_decode(64, 64, 8, 512, 4096, 128, 64, 64, 4))]
 
 if __name__ == "__main__":
     batch, heads, kv_heads, max_pages, pages, dim, page, splits = 3, 4, 2, 6, 24, 32, 16, 2

@@ -20,11 +20,7 @@ def matmul_2acc(M, N, K, block_M, block_N, block_K, dtype, accum_dtype="float", 
     assert K % (block_K * update_interval) == 0, "K must be a multiple"
 
     @T.prim_func
-    def gemm_fp8_2xAcc(
-        A: T.Tensor((M, K), dtype),
-        B: T.Tensor((N, K), dtype),
-        C: T.Tensor((M, N), dtype),
-    ):
+    def gemm_fp8_2xAcc(A: T.Tensor((M, K), dtype), B: T.Tensor((N, K), dtype), C: T.Tensor((M, N), dtype)):
         with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bx, by):
             A_shared = T.alloc_shared((block_M, block_K), dtype)
             B_shared = T.alloc_shared((block_N, block_K), dtype)

@@ -100,9 +100,7 @@ def convert_to_uint16(x):
 def convert_to_uint32(x):
     bits_uint = T.reinterpret("uint32", x)
     bits_uint = T.if_then_else(
-        x < 0,
-        ~bits_uint & T.Cast("uint32", (0xFFFFFFFF)),
-        bits_uint | T.Cast("uint32", (0x80000000)),
+        x < 0, ~bits_uint & T.Cast("uint32", (0xFFFFFFFF)), bits_uint | T.Cast("uint32", (0x80000000))
     )
     return bits_uint
 

@@ -69,10 +69,7 @@ OF_THREADS: dict[str, Word] = {
 }
 """Words that a role's threads say among themselves, or each alone."""
 
-OF_THE_BLOCK: dict[str, Word] = {
-    "named barrier": first(lambda: T.sync_threads(3)),
-    "tvm_thread_allreduce": allreduced,
-}
+OF_THE_BLOCK: dict[str, Word] = {"named barrier": first(lambda: T.sync_threads(3)), "tvm_thread_allreduce": allreduced}
 """Those that count the threads that the author gave the block: the ones of a consumer."""
 
 OF_BLOCKS: dict[str, Word] = {

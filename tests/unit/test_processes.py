@@ -49,8 +49,7 @@ def python(text):
 
 def test_what_programs_say_comes_back_in_order():
     found = run_together(
-        [python(f"import sys; print({i}); print('e{i}', file=sys.stderr); sys.exit({i})") for i in range(5)],
-        "a test",
+        [python(f"import sys; print({i}); print('e{i}', file=sys.stderr); sys.exit({i})") for i in range(5)], "a test"
     )
     assert [(one.status, one.output, one.complaint) for one in found] == [(i, f"{i}\n", f"e{i}\n") for i in range(5)]
 

@@ -84,6 +84,43 @@ def test_notebooks_begin_with_ten_conclusions(page: Path) -> None:
     assert re.findall(r"^(\d+)\. ", head, re.MULTILINE) == [str(number) for number in range(1, 11)]
 
 
+# Layout --------------------------------------------------------------------------------------------------
+
+TABLES = (ast.Dict, ast.List, ast.Set, ast.Tuple)
+
+
+def is_table(statement: ast.stmt) -> bool:
+    """Whether a statement's value is a display of values, or a call of nothing but one, as ``frozenset({...})``."""
+    value = getattr(statement, "value", None)
+    if isinstance(value, ast.Call) and len(value.args) == 1 and not value.keywords:
+        value = value.args[0]
+    return isinstance(value, TABLES)
+
+
+def laid_out_by_hand(text: str) -> Iterator[tuple[int, ast.stmt]]:
+    """Lines that the formatter is to leave alone, with the innermost statement of each."""
+    statements = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.rstrip().endswith("# fmt: skip"):
+            around = [one for one in statements if one.lineno <= number <= (one.end_lineno or one.lineno)]
+            yield number, min(around, key=lambda one: (one.end_lineno or one.lineno) - one.lineno)
+
+
+def test_only_tables_are_laid_out_by_hand() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in (ROOT / "tilewright").rglob("*.py")
+        for number, statement in laid_out_by_hand(path.read_text(encoding="utf-8"))
+        if not is_table(statement)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_no_table_is_seen() -> None:
+    text = 'RATES = {"a": 1,\n         "b": 2}  # fmt: skip\ndef f(a,\n      b): pass  # fmt: skip\n'
+    assert [is_table(statement) for _, statement in laid_out_by_hand(text)] == [True, False]
+
+
 # Files and names -----------------------------------------------------------------------------------------
 
 TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\n")

@@ -57,10 +57,7 @@ def multiply(a: Interval, b: Interval) -> Interval:
 
 def _by_nonnegative(a: Interval, high: int) -> Interval:
     """Bounds of ``a * b`` with ``0 <= b <= high``."""
-    return (
-        None if a[0] is None else min(0, a[0] * high),
-        None if a[1] is None else max(0, a[1] * high),
-    )
+    return (None if a[0] is None else min(0, a[0] * high), None if a[1] is None else max(0, a[1] * high))
 
 
 def floordiv(a: Interval, b: Interval) -> Interval:

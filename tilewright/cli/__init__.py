@@ -52,9 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--target", default="auto", help="where to run, as in 'cpu' (default: the best device here)")
     bench = commands.add_parser(
-        "bench", help="times of products by quantised weights, beside those of a file or of a commit",
-        epilog=_BENCH_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        "bench",
+        help="times of products by quantised weights, beside those of a file or of a commit",
+        epilog=_BENCH_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     bench.add_argument("--formats", default="int4,int8,nf4", help="of the weight (default int4,int8,nf4)")
     bench.add_argument(
         "--rows", type=_sizes, default=(1, 4, 16, 64, 256), metavar="M,M,...", help="of A (default 1,4,16,64,256)"
@@ -76,10 +78,11 @@ def _parser() -> argparse.ArgumentParser:
         "calibrate", help="measure the rates of the GPU here, by which kernels are chosen, and keep them"
     )
     convert = commands.add_parser(
-        "convert", help="a checkpoint of another library, or a dense one by a scheme, as ours",
+        "convert",
+        help="a checkpoint of another library, or a dense one by a scheme, as ours",
         epilog=_CONVERT_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     convert.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="a directory of shards, a .safetensors or a .gguf file"
     )
@@ -92,9 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     inspect = commands.add_parser("inspect", help="a kernel's program after every pass, and its source text")
     inspect.add_argument("kernel", metavar="FILE:KERNEL", help="a Python file and the name of a kernel in it")
     inspect.add_argument(
-        "arguments", nargs="*", metavar="NAME=VALUE",
+        "arguments",
+        nargs="*",
+        metavar="NAME=VALUE",
         help="what the kernel is called with: numbers, texts, or tensors as dtype[shape], as in A=float32[128,64]",
-    )  # fmt: skip
+    )
     inspect.add_argument(
         "--target", help="where it would run, as in 'cpu -arch=avx2'; by default what its decorator says"
     )

@@ -41,9 +41,13 @@ class Contestant:
 
 
 def quantized(
-    weight: np.ndarray, group: int, progress: Progress, activations: str, prepare: Callable[[QuantizedWeight], Prepare],
+    weight: np.ndarray,
+    group: int,
+    progress: Progress,
+    activations: str,
+    prepare: Callable[[QuantizedWeight], Prepare],
     scale_dtype: str | None = None,
-) -> Iterator[Contestant]:  # fmt: skip
+) -> Iterator[Contestant]:
     """The weight in each of `FORMATS`, quantised, packed, and its kernel compiled."""
     for label, codes, zeros in FORMATS:
         progress.step(f"{label}: quantising")

@@ -124,9 +124,15 @@ def measure(contestants: Sequence[Contestant], a: np.ndarray, milliseconds: floa
         error = relative_error(np.asarray(call()), a.astype(np.float64) @ contestant.weight.astype(np.float64).T)
         rate = 2 * a.shape[0] * contestant.weight.size / ms / 1e6
         yield [
-            str(a.shape[0]), contestant.label, contestant.activations, f"{contestant.megabytes:.1f}",
-            f"{error:.1e}", f"{ms:.3f}", f"{rate:.1f}", f"{times[0] / ms:.2f}",
-        ]  # fmt: skip
+            str(a.shape[0]),
+            contestant.label,
+            contestant.activations,
+            f"{contestant.megabytes:.1f}",
+            f"{error:.1e}",
+            f"{ms:.3f}",
+            f"{rate:.1f}",
+            f"{times[0] / ms:.2f}",
+        ]
 
 
 def median_times(calls: Sequence[Callable[[], object]], milliseconds: float) -> list[float]:

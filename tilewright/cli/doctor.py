@@ -112,8 +112,9 @@ def _processor() -> Finding:
     arch = host()
     caches = f"L1 {_size(arch.l1_bytes)}, L2 {_size(arch.l2_bytes)}, L3 {_size(arch.l3_bytes)}"
     threads = options().num_threads or arch.cores
-    return Finding("CPU", "ok", f"{arch.name}, {arch.cores} cores ({threads} used), {8 * arch.vector_bytes}-bit "
-                                f"vectors, {caches}")  # fmt: skip
+    return Finding(
+        "CPU", "ok", f"{arch.name}, {arch.cores} cores ({threads} used), {8 * arch.vector_bytes}-bit vectors, {caches}"
+    )
 
 
 def _size(count: int) -> str:
@@ -159,9 +160,12 @@ def _cache() -> Finding:
     except CacheUnavailable as error:
         return Finding("cache", "missing", error.message, error.hint or "")
     except OSError as error:
-        return Finding("cache", "missing", f"{folder}: {error.strerror or error}",
-                       "set TILEWRIGHT_CACHE_DIR to a folder that can be written, or TILEWRIGHT_CACHE=0 to keep "
-                       "nothing")  # fmt: skip
+        return Finding(
+            "cache",
+            "missing",
+            f"{folder}: {error.strerror or error}",
+            "set TILEWRIGHT_CACHE_DIR to a folder that can be written, or TILEWRIGHT_CACHE=0 to keep nothing",
+        )
     sizes = list(islice(_sizes_below(folder), _MOST_FILES + 1))
     over, counted = ("over ", sizes[:-1]) if len(sizes) > _MOST_FILES else ("", sizes)
     return Finding("cache", "ok", f"{folder}, {over}{len(counted)} files, {over}{sum(counted) / (1 << 20):.1f} MiB")
@@ -185,8 +189,12 @@ def _gpu() -> Finding:
     try:
         driver = ctypes.CDLL(name)
     except OSError:
-        return Finding("NVIDIA GPU", "optional", f"no driver ({name} not found); kernels run on the CPU or emulated",
-                       "install NVIDIA's driver where there is a GPU")  # fmt: skip
+        return Finding(
+            "NVIDIA GPU",
+            "optional",
+            f"no driver ({name} not found); kernels run on the CPU or emulated",
+            "install NVIDIA's driver where there is a GPU",
+        )
     version, count = ctypes.c_int(), ctypes.c_int()
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
         return Finding("NVIDIA GPU", "optional", "a driver, but no GPU that it can use", "see nvidia-smi")
@@ -209,8 +217,9 @@ def _nvrtc() -> Finding:
         version = _version(package)
         if version is not None:
             return Finding("NVRTC", "ok", f"{version} ({package})")
-    return Finding("NVRTC", "optional", "not installed; only kernels for NVIDIA GPUs need it",
-                   "pip install 'tilewright[cuda]'")  # fmt: skip
+    return Finding(
+        "NVRTC", "optional", "not installed; only kernels for NVIDIA GPUs need it", "pip install 'tilewright[cuda]'"
+    )
 
 
 def _switches() -> Iterator[Finding]:

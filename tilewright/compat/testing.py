@@ -63,11 +63,21 @@ def requires_version(suits: Callable[[tuple[int, int]], bool], text: str) -> Any
 
 
 def torch_assert_close(
-    tensor_a: torch.Tensor, tensor_b: torch.Tensor, rtol: float = 1e-2, atol: float = 1e-3,
+    tensor_a: torch.Tensor,
+    tensor_b: torch.Tensor,
+    rtol: float = 1e-2,
+    atol: float = 1e-3,
     max_mismatched_ratio: float = 0.001,
-    verbose: bool = False, equal_nan: bool = True, check_device: bool = True, check_dtype: bool = True,
-    check_layout: bool = True, check_stride: bool = False, base_name: str = "LHS", ref_name: str = "RHS", **_: object,
-) -> bool:  # fmt: skip
+    verbose: bool = False,
+    equal_nan: bool = True,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    base_name: str = "LHS",
+    ref_name: str = "RHS",
+    **_: object,
+) -> bool:
     """Compare two tensors of torch's, of which a small part may differ.
 
     Raises

@@ -184,10 +184,14 @@ def quantize_stack(model: torch.nn.Module, name: str, stack: Stack, how: Quantiz
 
 
 def replace_stack(
-    model: torch.nn.Module, name: str, stack: Stack, weights: Mapping[str, Sequence[PackedWeight]],
+    model: torch.nn.Module,
+    name: str,
+    stack: Stack,
+    weights: Mapping[str, Sequence[PackedWeight]],
     biases: Mapping[str, Any],
-    activations: str | None, device: Any = None,
-) -> None:  # fmt: skip
+    activations: str | None,
+    device: Any = None,
+) -> None:
     """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
 
     Parameters

@@ -169,9 +169,7 @@ class _InModel(Checkpoint):
         self._join(places.stacks)
         self._home = {name: source.shard_of(self._parts(name)[0]) for name in self}
         self.shards = {shard: [name for name in self if self._home[name] == shard] for shard in source.shards}
-        self.blocks = {
-            name: self._block(name, old) for name, old in self._of.items() if old in source.blocks
-        }  # fmt: skip
+        self.blocks = {name: self._block(name, old) for name, old in self._of.items() if old in source.blocks}
 
     def _parts(self, name: str) -> tuple[str, ...]:
         return self._joined[name][1] if name in self._joined else (self._of[name],)
@@ -269,10 +267,13 @@ class _Places:
         """The model's name of a file's tensor.  Raises InvalidTensor."""
         parts = name.split(".")
         layer, rest = next(
-            ((".".join(parts[:n]), parts[n:]) for n in range(len(parts), 0,
-                -1) if ".".join(parts[:n]) in self._candidates),
+            (
+                (".".join(parts[:n]), parts[n:])
+                for n in range(len(parts), 0, -1)
+                if ".".join(parts[:n]) in self._candidates
+            ),
             (name, []),
-        )  # fmt: skip
+        )
         of_experts = _EXPERTS.search(layer)
         if of_experts:
             found = {f"{full}.{of_experts[1]}_proj" for full in self._owners(layer)}

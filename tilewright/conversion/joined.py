@@ -91,9 +91,17 @@ def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> Qu
         block, kept = (1, block[1]), arrays
     codes = np.concatenate([one.codes for one in parts])[rows]
     return QuantizedWeight(
-        codes, first.format, kept["scales"], kept["zeros"], first.zeros_mode, block, first.g_idx, kept["multipliers"],
-        first.tensor_scale, first.divisors,
-    )  # fmt: skip
+        codes,
+        first.format,
+        kept["scales"],
+        kept["zeros"],
+        first.zeros_mode,
+        block,
+        first.g_idx,
+        kept["multipliers"],
+        first.tensor_scale,
+        first.divisors,
+    )
 
 
 def in_one_form(weights: Sequence[QuantizedWeight]) -> list[QuantizedWeight]:

@@ -21,13 +21,7 @@ from tilewright.conversion.choices import Choices
 from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
 from tilewright.conversion.gguf_models import as_in_model
 from tilewright.conversion.joined import JoinedLayers
-from tilewright.conversion.layers import (
-    Layer,
-    declared_activations,
-    extra_tensors,
-    read_layer,
-    recognise,
-)
+from tilewright.conversion.layers import Layer, declared_activations, extra_tensors, read_layer, recognise
 from tilewright.conversion.modules import (
     check_place,
     give_memory,

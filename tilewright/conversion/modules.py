@@ -232,16 +232,27 @@ def _take_places(old: object, made: object) -> None:
     for one in getattr(hook, "hooks", (hook,)):
         if not isinstance(one, hooks.AlignDevicesHook) or (one.offload and str(one.execution_device) == "cpu"):
             continue
-        hooks.add_hook_to_module(made, hooks.AlignDevicesHook(
-            execution_device=one.execution_device, offload=one.offload, io_same_device=one.io_same_device,
-            offload_buffers=one.offload, skip_keys=one.skip_keys,
-        ), append=True)  # fmt: skip
+        hooks.add_hook_to_module(
+            made,
+            hooks.AlignDevicesHook(
+                execution_device=one.execution_device,
+                offload=one.offload,
+                io_same_device=one.io_same_device,
+                offload_buffers=one.offload,
+                skip_keys=one.skip_keys,
+            ),
+            append=True,
+        )
 
 
 def replace_layer(
-    model: torch.nn.Module, name: str, old: torch.nn.Module, weight: PackedWeight, activations: str | None,
+    model: torch.nn.Module,
+    name: str,
+    old: torch.nn.Module,
+    weight: PackedWeight,
+    activations: str | None,
     device: object = None,
-) -> None:  # fmt: skip
+) -> None:
     """Put a `tilewright.Linear` in the place of a layer, under all names that it has."""
     put_in_place(model, name, old, made_layer(old, weight, activations, device))
 

@@ -78,9 +78,17 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
             f"{layer}.qweight is there, where the configuration says the form {form}", hint="is it of this checkpoint?"
         )
     weight = from_gptq(
-        words, zeros, scales, order, bits=bits, version=_VERSIONS[form], planes=form == "gptq_p" or bits in PLANE_BITS,
-        borrowed=_borrows(settings), group=group, name=layer,
-    )  # fmt: skip
+        words,
+        zeros,
+        scales,
+        order,
+        bits=bits,
+        version=_VERSIONS[form],
+        planes=form == "gptq_p" or bits in PLANE_BITS,
+        borrowed=_borrows(settings),
+        group=group,
+        name=layer,
+    )
     return {layer: weight}
 
 
@@ -136,12 +144,17 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     packed, bits = matrix(tensors, f"{layer}.qweight"), settings.get("bits", 4)
     zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
     weight = from_bitblas(
-        packed, take(tensors, layer, ".scales", "BitBLAS"), zeros,
+        packed,
+        take(tensors, layer, ".scales", "BitBLAS"),
+        zeros,
         W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
-        N=packed.shape[0], K=packed.shape[1] * 8 // bits, group_size=_group(settings) or -1,
-        zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized", fast_decoding=bits < 8,
+        N=packed.shape[0],
+        K=packed.shape[1] * 8 // bits,
+        group_size=_group(settings) or -1,
+        zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized",
+        fast_decoding=bits < 8,
         name=layer,
-    )  # fmt: skip
+    )
     return {layer: weight}
 
 
@@ -221,9 +234,14 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
     fitting = [bits for bits in known if packed.shape[-1] in words_of(bits, columns)[: 2 if bits in said else 1]]
     weight = from_pack_quantized(
-        packed, take(tensors, layer, ".weight_scale", "packed"), shape, tensors.get(f"{layer}.weight_zero_point"),
-        tensors.get(f"{layer}.weight_g_idx"), bits=(fitting or said or [4])[0], name=layer,
-    )  # fmt: skip
+        packed,
+        take(tensors, layer, ".weight_scale", "packed"),
+        shape,
+        tensors.get(f"{layer}.weight_zero_point"),
+        tensors.get(f"{layer}.weight_g_idx"),
+        bits=(fitting or said or [4])[0],
+        name=layer,
+    )
     return {layer: weight}
 
 
@@ -317,9 +335,12 @@ def bitnet(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     divides = str(settings.get("linear_class", "bitlinear")).lower() == "bitlinear"
     bias = tensors.get(f"{layer}.bias")
     weight = from_hf_bitnet(
-        tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"], divides=divides, name=layer,
+        tensors[f"{layer}.weight"],
+        tensors[f"{layer}.weight_scale"],
+        divides=divides,
+        name=layer,
         out_features=None if bias is None else bias.size,
-    )  # fmt: skip
+    )
     return {layer: weight}
 
 

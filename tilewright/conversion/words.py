@@ -122,14 +122,20 @@ class Method:
 
 _GPTQ = Method(
     {
-        "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH,
-        "dynamic": TABLE, "extra_config": TABLE,
+        "method": _one_of("gptq", "awq", "marlin", "bitblas"),
+        "bits": _BITS,
+        "group_size": _GROUP,
+        "desc_act": _TRUTH,
+        "dynamic": TABLE,
+        "extra_config": TABLE,
         "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
         "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
-        "pack_dtype": _one_of("int32"), "data_type": _one_of("int"), "packing_format": TEXT,
+        "pack_dtype": _one_of("int32"),
+        "data_type": _one_of("int"),
+        "packing_format": TEXT,
     },
     _OF_GPTQ,
-)  # fmt: skip
+)
 _AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
 _FP8 = Method(
     {
@@ -254,17 +260,27 @@ METHODS: dict[str, Method] = {
 
 OF_WEIGHTS = Method(
     {
-        "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP,
-        "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
+        "num_bits": _BITS,
+        "type": _one_of("int", "float"),
+        "symmetric": _TRUTH,
+        "group_size": _GROUP,
+        "block_structure": _BLOCK,
+        "actorder": _ORDER,
+        "dynamic": _one_of(False),
         "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
     },
     {**_because(_FOUND, "observer observer_kwargs"), **_because(_TENSORS, "scale_dtype zp_dtype is_mx")},
-)  # fmt: skip
+)
 """What compressed-tensors and modelopt say of the weights of a group of layers."""
 
 OF_GROUPS = Method(
-    {"format": METHODS["compressed-tensors"].reads["format"], "weights": TABLE, "targets": _TEXTS,
-     "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
-     "quant_algo": METHODS["modelopt"].reads["quant_algo"]},
+    {
+        "format": METHODS["compressed-tensors"].reads["format"],
+        "weights": TABLE,
+        "targets": _TEXTS,
+        "has_zero_point": _one_of(False),
+        "pre_quant_scale": _TRUTH,
+        "quant_algo": METHODS["modelopt"].reads["quant_algo"],
+    },
     _because(_ACTIVATIONS, "input_activations output_activations"),
-)  # fmt: skip
+)

@@ -222,15 +222,35 @@ def _launch_sizes(*given: int | Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def run(
-    source: str, kernel: str, arguments: Sequence[object], *, grid: int | Sequence[int], block: int | Sequence[int],
-    cluster: int | Sequence[int] = (1, 1, 1), shared_bytes: int = 0, schedule: str = "late", seed: int = 0,
-    check: bool = True, trace: str | os.PathLike[str] | None = None, multiprocessors: int = DEVICES[0].cores,
-    registers: int | None = None, names: Sequence[str] | None = None, named: Sequence[tuple[np.ndarray, Named]] = (),
-    tiles: Sequence[tuple[int, int, str]] = (), memory: Sequence[np.ndarray] = (), tables: Sequence[np.ndarray] = (),
-    unsettled: Sequence[np.ndarray] = (), faults: Sequence[Fault] = (), census: bool = False, workers: int = 0,
-    seconds: float = 600.0, poison: int = 0x7FF7A5A57FF7A5A5, vocabulary: Vocabulary = CUDA, file: str = "kernel.cu",
+    source: str,
+    kernel: str,
+    arguments: Sequence[object],
+    *,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    cluster: int | Sequence[int] = (1, 1, 1),
+    shared_bytes: int = 0,
+    schedule: str = "late",
+    seed: int = 0,
+    check: bool = True,
+    trace: str | os.PathLike[str] | None = None,
+    multiprocessors: int = DEVICES[0].cores,
+    registers: int | None = None,
+    names: Sequence[str] | None = None,
+    named: Sequence[tuple[np.ndarray, Named]] = (),
+    tiles: Sequence[tuple[int, int, str]] = (),
+    memory: Sequence[np.ndarray] = (),
+    tables: Sequence[np.ndarray] = (),
+    unsettled: Sequence[np.ndarray] = (),
+    faults: Sequence[Fault] = (),
+    census: bool = False,
+    workers: int = 0,
+    seconds: float = 600.0,
+    poison: int = 0x7FF7A5A57FF7A5A5,
+    vocabulary: Vocabulary = CUDA,
+    file: str = "kernel.cu",
     report: Callable[[str], None] = print,
-) -> Emulation:  # fmt: skip
+) -> Emulation:
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
     sizes = _launch_sizes(grid, block, cluster)
     threads = math.prod(sizes[1])
@@ -279,19 +299,40 @@ def run(
             ]
         )
         order = make_launch(
-            grid=sizes[0], block=sizes[1], cluster=sizes[2], warp_size=warp_size(vocabulary, source),
-            shared_bytes=-(-shared_bytes // unit) * unit, shared_base=1024, check=check,
-            schedule=SCHEDULES[schedule], workers=workers, resident=resident,
+            grid=sizes[0],
+            block=sizes[1],
+            cluster=sizes[2],
+            warp_size=warp_size(vocabulary, source),
+            shared_bytes=-(-shared_bytes // unit) * unit,
+            shared_base=1024,
+            check=check,
+            schedule=SCHEDULES[schedule],
+            workers=workers,
+            resident=resident,
             trace=(1 if trace else 0) | (2 if census else 0),
-            promises=any(promises), fences_memory="fence_" in source, talks=talks,
-            spaces=vocabulary.spaces, flushes=vocabulary.flushes, look=watch.look,
-            registers=launch_registers(source, kernel, threads,
-                vocabulary.registers) if registers is None else registers, seed=seed, poison=poison,
-                milliseconds=int(1000 * seconds),
-            entry=text.entry, arguments=base, allocations=allocations,
-            allocation_count=len(arrays), arena_low=space.base, arena_high=space.base + space.bytes, text_low=low.value,
-            text_high=high.value, faults=planted, fault_count=len(faults),
-        )  # fmt: skip
+            promises=any(promises),
+            fences_memory="fence_" in source,
+            talks=talks,
+            spaces=vocabulary.spaces,
+            flushes=vocabulary.flushes,
+            look=watch.look,
+            registers=launch_registers(source, kernel, threads, vocabulary.registers)
+            if registers is None
+            else registers,
+            seed=seed,
+            poison=poison,
+            milliseconds=int(1000 * seconds),
+            entry=text.entry,
+            arguments=base,
+            allocations=allocations,
+            allocation_count=len(arrays),
+            arena_low=space.base,
+            arena_high=space.base + space.bytes,
+            text_low=low.value,
+            text_high=high.value,
+            faults=planted,
+            fault_count=len(faults),
+        )
         with watch:
             answer = library.tw_run(ctypes.byref(order))
         try:
@@ -332,9 +373,11 @@ def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dic
 
 
 def _array_names(
-    arrays: Sequence[np.ndarray], arguments: Sequence[object], names: Sequence[str] | None,
-    named: Sequence[tuple[np.ndarray, Named]]
-) -> list[str | Named]:  # fmt: skip
+    arrays: Sequence[np.ndarray],
+    arguments: Sequence[object],
+    names: Sequence[str] | None,
+    named: Sequence[tuple[np.ndarray, Named]],
+) -> list[str | Named]:
     """What to call each array: as it is named, or by the first argument that is or describes it."""
     labels: list[str | Named] = []
     for array in arrays:

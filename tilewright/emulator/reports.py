@@ -367,10 +367,15 @@ def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Re
     at = facts.get("at")
     other = facts.get("other_site")
     return Report(
-        kind, _in_words(sentence, facts, names), hint, resolve(facts["site"]),
+        kind,
+        _in_words(sentence, facts, names),
+        hint,
+        resolve(facts["site"]),
         Place(at["block"], at["warp"], at["lane"], tuple(at["thread"])) if at else None,
-        resolve(other) if other else None, tuple(_wait(wait, names, resolve) for wait in facts.get("waits", ())), facts,
-    )  # fmt: skip
+        resolve(other) if other else None,
+        tuple(_wait(wait, names, resolve) for wait in facts.get("waits", ())),
+        facts,
+    )
 
 
 def in_order(reports: Sequence[Report]) -> list[Report]:

@@ -40,9 +40,14 @@ class TensorMap:
     def descriptor(self, address: int) -> TmaDescriptor:
         """The descriptor of the same tensor at another address.  Raises InvalidTensorMap."""
         return TmaDescriptor(
-            dtype(self.element_type or self.array.dtype.name), address, tuple(reversed(self.array.shape)),
-            tuple(reversed(self.array.strides[:-1])), tuple(reversed(self.box)), self.swizzle, nan_fill=self.nan_fill,
-        )  # fmt: skip
+            dtype(self.element_type or self.array.dtype.name),
+            address,
+            tuple(reversed(self.array.shape)),
+            tuple(reversed(self.array.strides[:-1])),
+            tuple(reversed(self.box)),
+            self.swizzle,
+            nan_fill=self.nan_fill,
+        )
 
 
 def encode_map(descriptor: TmaDescriptor) -> bytes:
@@ -52,8 +57,17 @@ def encode_map(descriptor: TmaDescriptor) -> bytes:
         return [*values, *[0] * (count - len(values))]
 
     return struct.pack(
-        "<I6B2x4x Q5Q4Q5H5H12x", MAGIC, len(descriptor.extents), descriptor.dtype.storage_bytes,
-        TYPES.get(descriptor.dtype.name, 2), int(descriptor.swizzle), 0, int(descriptor.nan_fill), descriptor.address,
-        *five(descriptor.extents), *five(descriptor.strides, 4), *five(descriptor.box),
+        "<I6B2x4x Q5Q4Q5H5H12x",
+        MAGIC,
+        len(descriptor.extents),
+        descriptor.dtype.storage_bytes,
+        TYPES.get(descriptor.dtype.name, 2),
+        int(descriptor.swizzle),
+        0,
+        int(descriptor.nan_fill),
+        descriptor.address,
+        *five(descriptor.extents),
+        *five(descriptor.strides, 4),
+        *five(descriptor.box),
         *five(descriptor.element_strides),
-    )  # fmt: skip
+    )

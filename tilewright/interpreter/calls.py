@@ -162,9 +162,17 @@ def _fma(state: Evaluator, node: Call) -> Numbers:
 
 
 for _name in (
-    "griddepcontrol_wait", "griddepcontrol_launch_dependents", "take_turn", "pass_turn", "end_turns", "settle",
-    "sync_warp", "setmaxnreg", "fence_proxy_async", "schedule_fence",
-):  # fmt: skip
+    "griddepcontrol_wait",
+    "griddepcontrol_launch_dependents",
+    "take_turn",
+    "pass_turn",
+    "end_turns",
+    "settle",
+    "sync_warp",
+    "setmaxnreg",
+    "fence_proxy_async",
+    "schedule_fence",
+):
     SPECIAL_CALLS[_name] = lambda state, node: 0  # kernels, and statements of threads, run one after the other
 SPECIAL_CALLS["fma"] = _fma
 SPECIAL_CALLS["lane_index"] = _lane_index

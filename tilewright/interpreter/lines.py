@@ -64,10 +64,12 @@ class Lines(Evaluator):
                 names = ", ".join(dict.fromkeys(role.name for role, _, _ in waiting))
                 awaited = {role.name: line["awaited"] for role, _, line in waiting if line["awaited"]}
                 raise RolesDeadlocked(
-                    f"the roles {names} wait for one another for ever" if len(running) > 1 else f"the role {names} waits for ever",  # noqa: E501
+                    f"the roles {names} wait for one another for ever"
+                    if len(running) > 1
+                    else f"the role {names} waits for ever",
                     span=waiting[0][2]["span"] or waiting[0][0].span,
                     hint="; ".join(f"{name} waits for {what}" for name, what in awaited.items()) or None,
-                )  # fmt: skip
+                )
             running = waiting
             yield
         self._enter(outside)
@@ -182,9 +184,10 @@ class Lines(Evaluator):
             if len(waiting) == len(running) and before == self.woken:
                 awaited = dict.fromkeys(line["awaited"] for _, line in waiting if line["awaited"])
                 raise RolesDeadlocked(
-                    "the blocks of a cluster wait for one another for ever", span=node.span,
+                    "the blocks of a cluster wait for one another for ever",
+                    span=node.span,
                     hint=f"they wait for {'; '.join(awaited)}" if awaited else None,
-                )  # fmt: skip
+                )
             running = waiting
             yield
         self._enter(outside)

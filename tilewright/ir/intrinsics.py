@@ -170,9 +170,14 @@ register(Intrinsic("cluster_rank", 0, None))
 # of each. Then one barrier as a Region: a wait for a phase's parity; each thread's arrival, here or in a block of the
 # cluster; bytes.
 for _name, _arity in (
-    ("begin_barriers", None), ("mbarrier_wait", 2), ("mbarrier_arrive", 1), ("mbarrier_arrive_cluster", 2),
-    ("mbarrier_expect_tx", 2), ("mbarrier_arrive_expect_tx", 2), ("cp_async_mbarrier_arrive_noinc", 1),
-):  # fmt: skip
+    ("begin_barriers", None),
+    ("mbarrier_wait", 2),
+    ("mbarrier_arrive", 1),
+    ("mbarrier_arrive_cluster", 2),
+    ("mbarrier_expect_tx", 2),
+    ("mbarrier_arrive_expect_tx", 2),
+    ("cp_async_mbarrier_arrive_noinc", 1),
+):
     register(Intrinsic(_name, _arity, None, pure=False))
 # Named barriers: number and threads; threads of a warp; registers that a warpgroup's threads keep.
 register(Intrinsic("named_barrier_sync", 2, None, pure=False))
@@ -190,10 +195,16 @@ register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True, re
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 register(Intrinsic("lane_index", 0, None))
 for _name, _fold in (
-    ("add", np.add), ("mul", np.multiply), ("min", LEAST), ("max", GREATEST),
-    ("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor),
-    ("all", np.logical_and), ("any", np.logical_or),
-):  # fmt: skip
+    ("add", np.add),
+    ("mul", np.multiply),
+    ("min", LEAST),
+    ("max", GREATEST),
+    ("and", np.bitwise_and),
+    ("or", np.bitwise_or),
+    ("xor", np.bitwise_xor),
+    ("all", np.logical_and),
+    ("any", np.logical_or),
+):
     register(Intrinsic(f"lanes_{_name}", 1, functools.partial(_fold.reduce, axis=-1)))
 EVERY_OTHER = ("even_lanes", "odd_lanes")
 """Every other lane of two vectors that follow one another, from the first one on or from the second one on."""

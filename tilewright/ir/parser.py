@@ -90,7 +90,7 @@ class _Parser(ExpressionParser):
         body = self.body(definition.body)
         return ir.Function(
             definition.name, params, body, outputs, stage, tuple(attributes), span=self.place(definition)
-        )  # fmt: skip
+        )
 
     def _decorator(self, node: ast.expr) -> tuple[str, list[Any]]:
         arity = {"stage": 1, "attribute": 2}
@@ -338,7 +338,7 @@ class _Parser(ExpressionParser):
         shape: Any = tuple(extent for _, extent in threads)
         return ir.Kernel(
             block_vars, grid, thread_vars, shape, body, layouts, safe_values, attributes, span=self.place(node)
-        )  # fmt: skip
+        )
 
     def _index(self, node: ast.expr) -> ir.Var:
         """An index variable of a kernel: ``bx``, or ``int64(bx)``."""

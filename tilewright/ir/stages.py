@@ -60,31 +60,62 @@ STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         Stage(
-            "traced", "what the author wrote: loops, tile operators, pipelines as wishes",
-            _TILE_STATEMENTS | {ir.Pipelined}, True, _TILE_SCOPES, vectors=False, flat=False, by_author=True,
+            "traced",
+            "what the author wrote: loops, tile operators, pipelines as wishes",
+            _TILE_STATEMENTS | {ir.Pipelined},
+            True,
+            _TILE_SCOPES,
+            vectors=False,
+            flat=False,
+            by_author=True,
         ),
         Stage(
-            "pipelined", "pipelines have become plain loops whose buffers have stages",
-            _TILE_STATEMENTS, True, _TILE_SCOPES, vectors=False, flat=False,
+            "pipelined",
+            "pipelines have become plain loops whose buffers have stages",
+            _TILE_STATEMENTS,
+            True,
+            _TILE_SCOPES,
+            vectors=False,
+            flat=False,
         ),
         Stage(
-            "laid_out", "every tile has a layout, every dependence its synchronisation",
-            _TILE_STATEMENTS, True, _TILE_SCOPES, vectors=False, flat=False,
+            "laid_out",
+            "every tile has a layout, every dependence its synchronisation",
+            _TILE_STATEMENTS,
+            True,
+            _TILE_SCOPES,
+            vectors=False,
+            flat=False,
         ),
         Stage(
-            "lowered", "tile operators have become loops over elements, or a target's own vectors and instructions",
-            _TILE_STATEMENTS, False, _TILE_SCOPES | _THREAD_SCOPES, vectors=True, flat=False,
+            "lowered",
+            "tile operators have become loops over elements, or a target's own vectors and instructions",
+            _TILE_STATEMENTS,
+            False,
+            _TILE_SCOPES | _THREAD_SCOPES,
+            vectors=True,
+            flat=False,
         ),
         Stage(
-            "threaded", "what one thread does: scalars, short vectors, machine instructions",
-            _THREAD_STATEMENTS, False, _THREAD_SCOPES, vectors=True, flat=False,
+            "threaded",
+            "what one thread does: scalars, short vectors, machine instructions",
+            _THREAD_STATEMENTS,
+            False,
+            _THREAD_SCOPES,
+            vectors=True,
+            flat=False,
         ),
         Stage(
-            "final", "ready to emit: one dimension a buffer",
-            _THREAD_STATEMENTS, False, _THREAD_SCOPES, vectors=True, flat=True,
+            "final",
+            "ready to emit: one dimension a buffer",
+            _THREAD_STATEMENTS,
+            False,
+            _THREAD_SCOPES,
+            vectors=True,
+            flat=True,
         ),
     )
-}  # fmt: skip
+}
 """Every stage by name, in order."""
 
 

@@ -9,9 +9,14 @@ from tilewright.language.trace import PrimFunc
 
 @tilewright.jit
 def arranged_activations(
-    columns: int, K: int, dtype: str = "float16", divisors: bool = False, block: int = 1024, threads: int = 128,
+    columns: int,
+    K: int,
+    dtype: str = "float16",
+    divisors: bool = False,
+    block: int = 1024,
+    threads: int = 128,
     to: str | None = None,
-) -> PrimFunc:  # fmt: skip
+) -> PrimFunc:
     """``A[m, k] = X[m, order[k]]``, 0 where ``order[k]`` is negative.
 
     Parameters

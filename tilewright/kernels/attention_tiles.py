@@ -277,13 +277,23 @@ class Attention:
         # Keys behind the last one, of both tiles of a step.
         missing = 2 * max(0.0, tiles.block_N - self.keys / max(1.0, each * tiles.splits))
         return Work(
-            size=2, blocks=blocks, resident=running, turns=waves, steps=each, products=2 * scores * self.dim,
+            size=2,
+            blocks=blocks,
+            resident=running,
+            turns=waves,
+            steps=each,
+            products=2 * scores * self.dim,
             memory=2 * row * (results + self.batch * self.keys * self.kv_heads),
-            shared=both * row * (2 * groups * tiles.block_N + tiles.block_M), loads=2 * both * row * tiles.block_N,
-            empty=missing, lanes=scores * (EXPONENT_BESIDE if beside else EXPONENT[groups]),
-            apart=ALONE if groups == 1 and not beside else APART, fixed=both * STEP, ends=TILE, begins=TILE,
+            shared=both * row * (2 * groups * tiles.block_N + tiles.block_M),
+            loads=2 * both * row * tiles.block_N,
+            empty=missing,
+            lanes=scores * (EXPONENT_BESIDE if beside else EXPONENT[groups]),
+            apart=ALONE if groups == 1 and not beside else APART,
+            fixed=both * STEP,
+            ends=TILE,
+            begins=TILE,
             handed=self._adding(tiles.splits, results),
-        )  # fmt: skip
+        )
 
     def _adding(self, splits: int, results: int) -> float:
         """Cycles of the second kernel."""

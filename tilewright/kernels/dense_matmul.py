@@ -85,10 +85,19 @@ def dense_matmul(
 
 @tilewright.jit
 def scaled_matmul(
-    N: int, K: int, A_dtype: str = "int8", B_dtype: str | None = None, out: str = "bfloat16", scale_A: str = "token",
-    scale_B: str = "channel", bias: bool = False, transpose_A: bool = False, transpose_B: bool = True,
-    tiles: Tiles | Parts | None = None, promote: bool = False,
-) -> PrimFunc:  # fmt: skip
+    N: int,
+    K: int,
+    A_dtype: str = "int8",
+    B_dtype: str | None = None,
+    out: str = "bfloat16",
+    scale_A: str = "token",
+    scale_B: str = "channel",
+    bias: bool = False,
+    transpose_A: bool = False,
+    transpose_B: bool = True,
+    tiles: Tiles | Parts | None = None,
+    promote: bool = False,
+) -> PrimFunc:
     """``C = scale_A * scale_B * (A @ B) + bias``: the scales are applied to sums, in float32.
 
     Parameters
@@ -128,9 +137,15 @@ def scaled_matmul(
 
 
 def _product(
-    M: Value, N: int, K: int, types: tuple[str, str, str], transposed: tuple[bool, bool],
-    tiles: Tiles | Parts | None, kinds: tuple[str, str] = ("tensor", "tensor"), promote: bool = False,
-) -> Macro:  # fmt: skip
+    M: Value,
+    N: int,
+    K: int,
+    types: tuple[str, str, str],
+    transposed: tuple[bool, bool],
+    tiles: Tiles | Parts | None,
+    kinds: tuple[str, str] = ("tensor", "tensor"),
+    promote: bool = False,
+) -> Macro:
     """The kernel that all of these are: what follows a step, and the loop, depends on the scales given."""
     (A_dtype, B_dtype, out), (transpose_A, transpose_B) = types, transposed
     by_token, by_channel = kinds[0] == "token", kinds[1] == "channel"
@@ -199,9 +214,17 @@ def _product(
 
     @T.macro
     def multiply(
-        A: Tile, B: Tile, scales_A: Tile, scales_B: Tile, bias: Tile | None, C: Tile,
-        first: int, width: int, chosen: Tiles, beside: bool = False
-    ) -> None:  # fmt: skip
+        A: Tile,
+        B: Tile,
+        scales_A: Tile,
+        scales_B: Tile,
+        bias: Tile | None,
+        C: Tile,
+        first: int,
+        width: int,
+        chosen: Tiles,
+        beside: bool = False,
+    ) -> None:
         """Some columns of the product; `beside` those that the kernel before makes."""
         block_M, block_N, swapped = chosen.block_M, chosen.block_N, chosen.swapped
         grid: tuple[Value, ...] = (T.ceildiv(width, block_N), T.ceildiv(M, block_M))
@@ -221,9 +244,13 @@ def _product(
         steps = -(-K // (chosen.block_K * chosen.splits))
         height = block_M // chosen.splits
         with T.Kernel(
-            *grid, threads=chosen.threads, cluster_dims=cluster, persistent=chosen.persistent,
-            ping_pong=chosen.ping_pong or None, beside=beside,
-        ) as place:  # fmt: skip
+            *grid,
+            threads=chosen.threads,
+            cluster_dims=cluster,
+            persistent=chosen.persistent,
+            ping_pong=chosen.ping_pong or None,
+            beside=beside,
+        ) as place:
             if transposes_A or transposes_B:
                 T.pdl_sync()
             across, down = (place[1], place[0]) if rows_first else (place[0], place[1])
@@ -256,10 +283,17 @@ def _product(
 
     @T.macro
     def accumulate(
-        A: Tile, B: Tile, total: Tile, scales: tuple[Tile, Tile], row: Value, column: Value,
-        first: Value, steps: Value, chosen: Tiles,
+        A: Tile,
+        B: Tile,
+        total: Tile,
+        scales: tuple[Tile, Tile],
+        row: Value,
+        column: Value,
+        first: Value,
+        steps: Value,
+        chosen: Tiles,
         origin: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The sums of a tile, over so many steps along k from the first on; `origin`: the first column of all tiles."""
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)

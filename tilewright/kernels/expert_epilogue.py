@@ -37,9 +37,11 @@ def expert_epilogue(experts: int, N: int, out: str, bias: str | None = None, fun
 
     @T.prim_func
     def expert_epilogue(
-        sums: T.Tensor((M, N), "float32"), shift: T.Tensor((experts, N) if bias else (1, 1), bias or "float32"),
-        sizes: T.Tensor((experts,), "int32"), C: T.Tensor((M, columns), out),
-    ):  # fmt: skip
+        sums: T.Tensor((M, N), "float32"),
+        shift: T.Tensor((experts, N) if bias else (1, 1), bias or "float32"),
+        sizes: T.Tensor((experts,), "int32"),
+        C: T.Tensor((M, columns), out),
+    ):
         count = T.alloc_global((1,), "int32")
         of = T.alloc_global((length,), "int32")
         firsts = T.alloc_global((length,), "int32")

@@ -76,11 +76,16 @@ class FewRowsWays(Ways):
     def __init__(self, N: int, K: int, dtype: str, speed: Speed, transpose_B: bool = True) -> None:
         self.N, self.K, self.size, self.transpose_B = N, K, tilewright.dtype(dtype).storage_bytes, transpose_B
         self.steps = ceil_div(K, ROW_BYTES // self.size)
-        super().__init__([
-            {"height": height, "splits": splits, "stages": stages}
-            for stages in STAGES for splits in SPLITS for height in HEIGHTS
-            if splits == 1 or self.steps // splits >= LEAST_STEPS
-        ], speed)  # fmt: skip
+        super().__init__(
+            [
+                {"height": height, "splits": splits, "stages": stages}
+                for stages in STAGES
+                for splits in SPLITS
+                for height in HEIGHTS
+                if splits == 1 or self.steps // splits >= LEAST_STEPS
+            ],
+            speed,
+        )
 
     def work(self, M: int) -> Work:
         """See `Ways`; blocks that share a multiprocessor are one that does the steps of all."""
@@ -93,19 +98,34 @@ class FewRowsWays(Ways):
         narrow = np.where((not self.transpose_B) & (height * size < ROW_BYTES), NARROW, 1.0)
         met = MEETING * np.log2(splits) + PEER * (splits - 1) * room / FEW_ROWS
         return Work(
-            size=size, blocks=blocks, resident=resident, turns=waves, steps=ceil_div(self.steps, splits),
-            products=most * height * room * ROW_BYTES / size / NARROW_PRODUCTS, beside=BESIDE,
-            memory=self.N * self.K * size * narrow, asked=height * ROW_BYTES * stages,
-            handed=waves * met, begins=waves * BEGIN / most,
-        )  # fmt: skip
+            size=size,
+            blocks=blocks,
+            resident=resident,
+            turns=waves,
+            steps=ceil_div(self.steps, splits),
+            products=most * height * room * ROW_BYTES / size / NARROW_PRODUCTS,
+            beside=BESIDE,
+            memory=self.N * self.K * size * narrow,
+            asked=height * ROW_BYTES * stages,
+            handed=waves * met,
+            begins=waves * BEGIN / most,
+        )
 
 
 @tilewright.jit
 def few_rows_matmul(
-    N: int, K: int, dtype: str = "bfloat16", out: str | None = None, rows: int = 16, splits: int | None = None,
-    height: int | None = None, stages: int | None = None, transpose_B: bool = True, scaled: bool = False,
+    N: int,
+    K: int,
+    dtype: str = "bfloat16",
+    out: str | None = None,
+    rows: int = 16,
+    splits: int | None = None,
+    height: int | None = None,
+    stages: int | None = None,
+    transpose_B: bool = True,
+    scaled: bool = False,
     promote: bool = False,
-) -> PrimFunc:  # fmt: skip
+) -> PrimFunc:
     """Product of at most `rows` rows with a weight.
 
     Parameters
@@ -186,9 +206,12 @@ def few_rows_matmul(
     OfRows, OfColumns = (T.Tensor((lines,), "float32") if scaled else None for lines in (M, N))
 
     def launched(
-        A: T.Tensor((M, K), dtype), scales_A: OfRows, B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
-        scales_B: OfColumns, C: T.Tensor((M, N), result),
-    ) -> None:  # fmt: skip
+        A: T.Tensor((M, K), dtype),
+        scales_A: OfRows,
+        B: T.Tensor((N, K) if transpose_B else (K, N), dtype),
+        scales_B: OfColumns,
+        C: T.Tensor((M, N), result),
+    ) -> None:
         product(A, scales_A, B, scales_B, C)
 
     launched.__name__ = "few_rows_scaled_matmul" if scaled else "few_rows_matmul"

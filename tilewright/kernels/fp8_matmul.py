@@ -19,10 +19,18 @@ TILE, THREADS, STAGES = (64, 64), 128, 3
 
 @tilewright.jit
 def fp8_matmul(
-    N: int, K: int, A_dtype: str = "float8_e4m3fn", B_dtype: str | None = None, out: str = "float32",
-    kinds: tuple[str, str] = ("tensor", "tensor"), group: int = 0, each: int = 1, transpose_B: bool = False,
-    exact: bool = False, fast: bool = False,
-) -> PrimFunc:  # fmt: skip
+    N: int,
+    K: int,
+    A_dtype: str = "float8_e4m3fn",
+    B_dtype: str | None = None,
+    out: str = "float32",
+    kinds: tuple[str, str] = ("tensor", "tensor"),
+    group: int = 0,
+    each: int = 1,
+    transpose_B: bool = False,
+    exact: bool = False,
+    fast: bool = False,
+) -> PrimFunc:
     """Product of two matrices with scales.
 
     Parameters
@@ -62,10 +70,12 @@ def fp8_matmul(
 
     @T.prim_func
     def fp8_matmul(
-        A: T.Tensor((M, K), A_dtype), scales_A: T.Tensor(shapes[0], "float32"),
-        B: T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype), scales_B: T.Tensor(shapes[1], "float32"),
+        A: T.Tensor((M, K), A_dtype),
+        scales_A: T.Tensor(shapes[0], "float32"),
+        B: T.Tensor((N, K) if transpose_B else (K, N), B_dtype or A_dtype),
+        scales_B: T.Tensor(shapes[1], "float32"),
         C: T.Tensor((M, N), out),
-    ):  # fmt: skip
+    ):
         with T.Kernel(T.ceildiv(N, columns), T.ceildiv(M, rows), threads=THREADS) as (bx, by):
             row, column = by * rows, bx * columns
             a = T.alloc_shared((rows, deep), A_dtype)
@@ -78,9 +88,16 @@ def fp8_matmul(
                 of_a = scale(scales_A, kinds[0], row, rows, 1, k)
                 of_b = scale(scales_B, kinds[1], column, columns, each, k)
                 T.fp8_scaled_matmul(
-                    a, of_a, b, of_b, total, transpose_B=transpose_B, exact=exact, fast=fast,
+                    a,
+                    of_a,
+                    b,
+                    of_b,
+                    total,
+                    transpose_B=transpose_B,
+                    exact=exact,
+                    fast=fast,
                     scale_block_size=group if grouped else None,
-                )  # fmt: skip
+                )
             T.copy(total, C[row, column])
 
     return fp8_matmul

@@ -38,9 +38,18 @@ of the second kernel (the text for sm_80 on an H200, 11 products: none 2% slower
 
 @tilewright.jit
 def fragment_matmul(
-    N: int, K: int, form: FragmentRecords, tokens: int = 16, out: str = "float16", offset: int = 8,
-    zeros_mode: str | None = None, epilogue: Epilogue = PLAIN, tiles: int = 1, splits: int = 1, stages: int = 3,
-) -> PrimFunc:  # fmt: skip
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 16,
+    out: str = "float16",
+    offset: int = 8,
+    zeros_mode: str | None = None,
+    epilogue: Epilogue = PLAIN,
+    tiles: int = 1,
+    splits: int = 1,
+    stages: int = 3,
+) -> PrimFunc:
     """Product of any number of rows with ``(codes - offset) * scales``, with zeros where the form holds them.
 
     Parameters
@@ -82,9 +91,14 @@ def fragment_matmul(
                     T.copy(A[bm * tokens, (part * steps + k) * COLUMNS + half * HALF], a[half])
                 for half in list(range(2)):
                     T.unpack(
-                        records[:, 0, :], form, codes, first=half * HALF, offset=offset, scaled=True,
+                        records[:, 0, :],
+                        form,
+                        codes,
+                        first=half * HALF,
+                        offset=offset,
+                        scaled=True,
                         zeros_mode=zeros_mode,
-                    )  # fmt: skip
+                    )
                     T.gemm(codes, a[half], total, transpose_B=True, policy="full_row")
             kept = out if direct and not epilogue.residual and dtype_of(out).bits <= 16 else "float32"
             sums = T.alloc_shared((tokens, rows + PADDING), kept)
@@ -145,11 +159,17 @@ class FragmentWays(Ways):
 
     def __init__(self, N: int, K: int, form: FragmentRecords, speed: Speed, shared_bytes: int) -> None:
         self.N, self.K, self.form, self.shared_bytes = N, K, form, shared_bytes
-        super().__init__([
-            {"tokens": tokens, "tiles": tiles, "splits": splits, "stages": stages}
-            for tokens in (16, 32, 64) for tiles in (1, 2) for splits in (1, 2, 4, 8) for stages in (4, 3, 2)
-            if (splits == 1 or 4 * splits * COLUMNS <= K) and stages * self._slot(tokens, tiles) < shared_bytes
-        ], speed)  # fmt: skip
+        super().__init__(
+            [
+                {"tokens": tokens, "tiles": tiles, "splits": splits, "stages": stages}
+                for tokens in (16, 32, 64)
+                for tiles in (1, 2)
+                for splits in (1, 2, 4, 8)
+                for stages in (4, 3, 2)
+                if (splits == 1 or 4 * splits * COLUMNS <= K) and stages * self._slot(tokens, tiles) < shared_bytes
+            ],
+            speed,
+        )
 
     def _slot(self, tokens: Number, tiles: Number) -> Number:
         """Bytes of records and of activations that a step brings."""
@@ -166,10 +186,18 @@ class FragmentWays(Ways):
         blocks = ceil_div(self.N, 64 * tiles) * ceil_div(M, tokens) * splits
         added = 8.0 * splits * M * self.N / (speed.cache * speed.cores)  # written and read again
         return Work(
-            size=2, blocks=blocks, resident=speed.cores * np.maximum(self.shared_bytes // (stages * slot), 1),
-            turns=ceil_div(blocks, speed.cores), steps=ceil_div(ceil_div(self.K, COLUMNS), splits),
-            products=codes * tokens, loads=slot, shared=2 * slot + 3 * 2 * COLUMNS * tokens, fixed=STEP, ends=END,
-            lanes=codes * DECODED * speed.rates.lanes / speed.rates.shifts, asked=(stages - 1) * slot,
+            size=2,
+            blocks=blocks,
+            resident=speed.cores * np.maximum(self.shared_bytes // (stages * slot), 1),
+            turns=ceil_div(blocks, speed.cores),
+            steps=ceil_div(ceil_div(self.K, COLUMNS), splits),
+            products=codes * tokens,
+            loads=slot,
+            shared=2 * slot + 3 * 2 * COLUMNS * tokens,
+            fixed=STEP,
+            ends=END,
+            lanes=codes * DECODED * speed.rates.lanes / speed.rates.shifts,
+            asked=(stages - 1) * slot,
             memory=self.N * self.K / COLUMNS * self.form.words * 4 / self.form.rows + 2 * M * (self.K + self.N),
             handed=np.where(splits > 1, ADDING + added, 0.0),
-        )  # fmt: skip
+        )

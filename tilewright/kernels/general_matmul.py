@@ -295,7 +295,7 @@ def general_matmul(
 
 def entry_point(
     name: str, r: Recipe, M: Value, Weight: TensorType, wide: str, product: Callable[[Tensors], None]
-) -> PrimFunc:  # fmt: skip
+) -> PrimFunc:
     """The function of a kernel of a recipe for M rows: `product` is given its parameters, of which W is `Weight`."""
     N, K, bits = r.N, r.K, r.format.bits
     per_byte = dtype_of(r.activations).per_byte
@@ -305,16 +305,20 @@ def entry_point(
 
     def launched(
         A: T.Tensor((M, -(-r.columns // per_byte) * per_byte), r.activations),
-        activation_scales: T.Tensor((scale_rows, scale_groups), r.activation_scale_dtype), W: Weight,
+        activation_scales: T.Tensor((scale_rows, scale_groups), r.activation_scale_dtype),
+        W: Weight,
         table: T.Tensor((1 << bits if bits <= 8 else 1,), wide),
-        scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype), zeros: T.Tensor(*r.zero_tensor),
-        multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype), factor: T.Tensor((1,), wide),
+        scales: T.Tensor((r.scale.rows, r.scale.columns), r.scale.dtype),
+        zeros: T.Tensor(*r.zero_tensor),
+        multipliers: T.Tensor((multiplier.rows, multiplier.columns), multiplier.dtype),
+        factor: T.Tensor((1,), wide),
         slots: T.Tensor((len(r.slots) or 1,), "int32"),
         divisors: T.Tensor((r.columns if r.divisors else 1,), "float32"),
         gathered: T.Tensor((K if r.gather else 1,), "int32"),
         bias: T.Tensor((N if r.bias else 1,), r.bias or "float32"),
-        residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out), C: T.Tensor((M, N), r.out),
-    ) -> None:  # fmt: skip
+        residual: T.Tensor((M if r.residual else 1, N if r.residual else 1), r.out),
+        C: T.Tensor((M, N), r.out),
+    ) -> None:
         rest = (table, scales, zeros, multipliers, factor, slots, divisors, gathered, bias, residual, C)
         product(Tensors(A, activation_scales, W, *rest))
 

@@ -32,9 +32,7 @@ ALIKE = 0.25
 each row with the same chance (34 products of bfloat16, H200: 3% faster than tiles by thresholds, none slower by 2%)."""
 
 
-def group_tiles(
-    experts: int, rows: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER
-) -> list[Tiles]:  # fmt: skip
+def group_tiles(experts: int, rows: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> list[Tiles]:
     """Tiles for runs of about so many rows, those that take the fewest cycles first."""
     shapes = [(held, columns, (1, 1)) for held in (8, 16, 32, 64) for columns in (64, 128)]
     shapes += [(64, 256, (1, 1)), *((128, 256, cluster) for cluster in ((2, 1), (1, 2), (1, 1)))]
@@ -49,9 +47,11 @@ def group_tiles(
     tiles = ALIKE * np.ceil(rows / height) + (1 - ALIKE) * goes_on / (1 - goes_on**height)  # of a run
     some = ALIKE + (1 - ALIKE) * goes_on
     work = replace(
-        work_of(table, experts * tiles * height, N, K, speed), ahead=0,
-        memory=experts * (some * N * K + rows * (N + K)) * size, asked=table.stages * table.columns * ROW_BYTES,
-    )  # fmt: skip
+        work_of(table, experts * tiles * height, N, K, speed),
+        ahead=0,
+        memory=experts * (some * N * K + rows * (N + K)) * size,
+        asked=table.stages * table.columns * ROW_BYTES,
+    )
     return [listed[line] for line in np.argsort(took(work, speed), kind="stable")]
 
 
@@ -253,9 +253,13 @@ def grouped_matmul(
     OfRows, OfColumns = (T.Tensor(shape, "float32") if scaled else None for shape in ((M,), (experts, N)))
 
     def launched(
-        A: T.Tensor((M, K), dtype), B: T.Tensor((experts, N, K), dtype), scales_A: OfRows, scales_B: OfColumns,
-        sizes: T.Tensor((experts,), "int32"), C: T.Tensor((M, N), out),
-    ) -> None:  # fmt: skip
+        A: T.Tensor((M, K), dtype),
+        B: T.Tensor((experts, N, K), dtype),
+        scales_A: OfRows,
+        scales_B: OfColumns,
+        sizes: T.Tensor((experts,), "int32"),
+        C: T.Tensor((M, N), out),
+    ) -> None:
         product(A, B, (scales_A, scales_B), sizes, C)
 
     launched.__name__ = "grouped_scaled_matmul" if scaled else "grouped_matmul"

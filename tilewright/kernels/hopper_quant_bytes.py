@@ -72,11 +72,14 @@ def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> 
 
     @T.prim_func
     def rows_of_bytes(
-        W: T.Tensor((down, across, words), "uint32"), A: T.Tensor((M, K), plan.activations),
+        W: T.Tensor((down, across, words), "uint32"),
+        A: T.Tensor((M, K), plan.activations),
         scales_A: T.Tensor((M,) if plan.of_rows == "token" else (1,), "float32"),
         scales_W: T.Tensor((N,) if plan.by_channel else (1,), plan.scale_type),
-        shift: Shift, added: Added, C: T.Tensor((M, N), plan.out),
-    ):  # fmt: skip
+        shift: Shift,
+        added: Added,
+        C: T.Tensor((M, N), plan.out),
+    ):
         S = None
         if plan.of_sums:
             S = T.alloc_global((across * plan.sets, M), "float32")
@@ -184,9 +187,17 @@ def consume(
 
 @T.macro
 def end_stretch(
-    plan: BytePlan, stretch: Any, shares: EvenShares, rank: Value, space: Any, totals: list[list[Tile]],
-    staged: Tile, place: Any, factors: Factors, ending: Ending,
-) -> None:  # fmt: skip
+    plan: BytePlan,
+    stretch: Any,
+    shares: EvenShares,
+    rank: Value,
+    space: Any,
+    totals: list[list[Tile]],
+    staged: Tile,
+    place: Any,
+    factors: Factors,
+    ending: Ending,
+) -> None:
     """Sums of a stretch become results, or go where the block that has the tile's first steps finds them."""
     tile, begin, count = stretch
     of_tokens, of_rows, block = place

@@ -85,7 +85,7 @@ sum."""
 @functools.lru_cache(maxsize=256)
 def byte_quant_ways(
     N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
-) -> ByteWays:  # fmt: skip
+) -> ByteWays:
     """All ways to divide the product of a weight.
 
     Parameters
@@ -103,7 +103,7 @@ def byte_quant_ways(
 
 def _divisions(
     form: FragmentRecords, promoted: bool, running: bool, rows: int, K: int, cores: int
-) -> Iterator[dict[str, int]]:  # fmt: skip
+) -> Iterator[dict[str, int]]:
     """All ways to divide a product, with the most slots and records that might fit."""
     across, copied = form.shape(rows, K)[1], ceil_div(K, COLUMNS)
     # Longer copies are faster, where they do not reach further behind K's end.
@@ -156,7 +156,7 @@ class ByteWays(Ways):
 
     def __init__(
         self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, promoted: bool, speed: Speed
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(of, speed)
         self.N, self.K, self.form, self.promoted = N, K, form, promoted
         self.ahead = np.array([promoted and decodes_ahead(form, one) for one in self.of])
@@ -197,16 +197,23 @@ class ByteWays(Ways):
         groups = (of["tiles"] * tokens // of["part"] * form.sets) * self.promoted
         fixed = STEP + (EACH[whole] - OVERLAPPED[whole] * of["overlaps"]) * groups + STAYS[whole] * stay
         return Work(
-            size=1, blocks=tiles * cluster * sharing, resident=resident * sharing, turns=np.where(stay, even, waves),
-            steps=ceil_div(chunks, cluster) * of["records"], products=sums * COLUMNS,
+            size=1,
+            blocks=tiles * cluster * sharing,
+            resident=resident * sharing,
+            turns=np.where(stay, even, waves),
+            steps=ceil_div(chunks, cluster) * of["records"],
+            products=sums * COLUMNS,
             memory=4 * self.N * chunks * of["records"] * form.words / form.rows + M * self.K + 2 * M * self.N,
             shared=record + tokens * COLUMNS * (1 + of["warpgroups"] * of["tiles"]),
-            loads=record + (tokens - missing) * COLUMNS / sharing, empty=missing / sharing,
-            lanes=rows * COLUMNS * decoded + sums * scaled, apart=APART,
+            loads=record + (tokens - missing) * COLUMNS / sharing,
+            empty=missing / sharing,
+            lanes=rows * COLUMNS * decoded + sums * scaled,
+            apart=APART,
             fixed=fixed + np.where(self.ahead, AHEAD, COPY) / of["records"] + LARGE * large,
             ends=np.where(stay, np.where(of["running"] > 0, NEXT_RUN, NEXT), END) * sums / (128 * 256),
-            handed=handed + met, begins=np.where(stay, BEGIN, 0.0),
-        )  # fmt: skip
+            handed=handed + met,
+            begins=np.where(stay, BEGIN, 0.0),
+        )
 
 
 def fitted(form: FragmentRecords, sizes: dict[str, int], across: int) -> dict[str, int]:

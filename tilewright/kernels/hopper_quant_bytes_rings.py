@@ -53,9 +53,8 @@ def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: EvenShares, ran
                 for number in T.serial(parts):
                     row = T.min(block * parts + number, down - 1)
                     T.copy(
-                        W[row, start : start + records, :], rings.w[slot, number, :, :],
-                        eviction_policy="evict_first",
-                    )  # fmt: skip
+                        W[row, start : start + records, :], rings.w[slot, number, :, :], eviction_policy="evict_first"
+                    )
                 rings.of_w.publish(before + step)
 
 
@@ -73,9 +72,10 @@ def bring_activations(plan: BytePlan, A: Tile, rings: Rings, shares: EvenShares)
                     for group in list(range(plan.sets)):
                         column = (begin * plan.records + step) * COLUMNS + group * plan.columns
                         T.copy(
-                            A[of_tokens * plan.tokens + half * plan.part, column], rings.a[slot, half, group, :, :],
+                            A[of_tokens * plan.tokens + half * plan.part, column],
+                            rings.a[slot, half, group, :, :],
                             multicast=plan.sharing > 1,
-                        )  # fmt: skip
+                        )
                 rings.of_a.publish(before * plan.records + step)
 
 

@@ -102,9 +102,15 @@ def decode_first(plan: BytePlan, rings: Rings, codes: list[Tile], chunk: Value) 
 
 @T.macro
 def multiply_by_groups(
-    plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], of_a: SumsOfA, before: Value, count: Value,
+    plan: BytePlan,
+    rings: Rings,
+    own: OfGroups,
+    totals: list[list[Tile]],
+    of_a: SumsOfA,
+    before: Value,
+    count: Value,
     steps: Value,
-) -> None:  # fmt: skip
+) -> None:
     """A sum for each group, scaled on its way into the total, beside the next product or other warpgroups'. The next
     codes, those of the next of the block's `steps` copies too, are decoded while a product runs."""
     products = plan.products

@@ -49,10 +49,21 @@ class InvalidShares(TilewrightError):
 
 @tilewright.jit
 def skinny_quant_matmul(
-    N: int, K: int, form: FragmentRecords, tokens: int = 8, out: str = "float16", offset: int = 8,
-    zeros_mode: str = "original", epilogue: Epilogue = PLAIN, warps: int = 16, records: int = 4, stages: int = 2,
-    ahead: int = 1, cluster: int = 1, blocks: int | None = None,
-) -> T.PrimFunc:  # fmt: skip
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 8,
+    out: str = "float16",
+    offset: int = 8,
+    zeros_mode: str = "original",
+    epilogue: Epilogue = PLAIN,
+    warps: int = 16,
+    records: int = 4,
+    stages: int = 2,
+    ahead: int = 1,
+    cluster: int = 1,
+    blocks: int | None = None,
+) -> T.PrimFunc:
     """Product of up to `tokens` rows with ``(codes - offset) * scales``, or ``(codes - zeros) * scales``.
 
     Parameters
@@ -160,15 +171,22 @@ def skinny_quant_matmul(
                                         part[i, j] = of_a[number][j] * by_half(i, *(-bias * unit for unit in units))
                                 for k in list(range(steps)):
                                     T.unpack(
-                                        ring[worker, slot, record, :], form, codes,
+                                        ring[worker, slot, record, :],
+                                        form,
+                                        codes,
                                         scale if form.scale and k == 0 else None,
                                         zero if form.zero and k == 0 else None,
-                                        first=place + k * step, offset=offset if in_codes else None, table=table,
-                                    )  # fmt: skip
+                                        first=place + k * step,
+                                        offset=offset if in_codes else None,
+                                        table=table,
+                                    )
                                     T.gemm(
-                                        codes, a[number * steps + k], part, transpose_B=True,
+                                        codes,
+                                        a[number * steps + k],
+                                        part,
+                                        transpose_B=True,
                                         clear_accum=bias == 0 and k == 0,
-                                    )  # fmt: skip
+                                    )
                                 for i, j in T.Parallel(rows, tokens):
                                     inverse = by_half(i, *(1 / unit for unit in units))
                                     factor_of = scaled(inverse, scale, i)
@@ -241,7 +259,7 @@ def most_warps(M: int, form: FragmentRecords) -> int:
 
 def skinny_quant_sizes(
     N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""
     tokens = 8 if M <= 8 else 16
     warps = -(-units_of(K, records) // cluster)

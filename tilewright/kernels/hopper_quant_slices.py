@@ -63,10 +63,20 @@ INFINITE = 0x7F800000
 
 @tilewright.jit
 def sliced_quant_matmul(
-    N: int, K: int, form: FragmentRecords, tokens: int = 2, out: str = "float16", offset: int = 2,
-    epilogue: Epilogue = PLAIN, warps: int = 16, records: int = 2, stages: int = 3, ahead: int = 1, cluster: int = 2,
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 2,
+    out: str = "float16",
+    offset: int = 2,
+    epilogue: Epilogue = PLAIN,
+    warps: int = 16,
+    records: int = 2,
+    stages: int = 3,
+    ahead: int = 1,
+    cluster: int = 2,
     blocks: int | None = None,
-) -> T.PrimFunc:  # fmt: skip
+) -> T.PrimFunc:
     """Product of one or two rows with ``(codes - offset) * scales``.
 
     Parameters
@@ -160,9 +170,13 @@ def sliced_quant_matmul(
 
     @T.macro
     def multiply(
-        ring: Tile, worker: Value, slot: Value, slices: list[Tile], of_slices: list[Tile],
+        ring: Tile,
+        worker: Value,
+        slot: Value,
+        slices: list[Tile],
+        of_slices: list[Tile],
         tiles: tuple[Tile, Tile, Tile, Tile],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A worker's share of a tile's sums."""
         codes, scale, part, total = tiles
         for record in list(range(records)):
@@ -239,7 +253,7 @@ def sliced_quant_matmul(
 
 def sliced_quant_sizes(
     N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where
     they do not fit."""
     down, across, words = form.shape(N, K)
@@ -252,9 +266,7 @@ def sliced_quant_sizes(
     return {**sizes, "cluster": cluster, "blocks": speed.resident(cluster, stay=True)}
 
 
-def sliced_quant_choice(
-    N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
-) -> dict[str, int] | None:  # fmt: skip
+def sliced_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int] | None:
     """The sizes that `sliced_quant_matmul` is called with for a problem, found on an H200; None where other kernels are
     as good.
 
@@ -276,7 +288,7 @@ def sliced_quant_choice(
 
 def sliced_quant_candidates(
     N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
-) -> list[dict[str, int]]:  # fmt: skip
+) -> list[dict[str, int]]:
     """Sizes that suit a problem; none where the kernel has no such records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return []

@@ -64,12 +64,28 @@ PADDING = 16
 
 @tilewright.jit
 def wgmma_quant_matmul(
-    N: int, K: int, form: FragmentRecords, tokens: int = 32, out: str = "float16", offset: int = 8,
-    zeros_mode: str | None = None, epilogue: Epilogue = PLAIN, warpgroups: int = 2, tiles: int = 2, records: int = 4,
-    weight_stages: int = 2, stages: int = 6, halves: int = 2, sharing: int = 1, band: int = 1,
-    blocks: int | None = None, promoted: bool = False, lifted: bool = False, experts: int = 0,
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    tokens: int = 32,
+    out: str = "float16",
+    offset: int = 8,
+    zeros_mode: str | None = None,
+    epilogue: Epilogue = PLAIN,
+    warpgroups: int = 2,
+    tiles: int = 2,
+    records: int = 4,
+    weight_stages: int = 2,
+    stages: int = 6,
+    halves: int = 2,
+    sharing: int = 1,
+    band: int = 1,
+    blocks: int | None = None,
+    promoted: bool = False,
+    lifted: bool = False,
+    experts: int = 0,
     lower: tuple[int, ...] = (),
-) -> PrimFunc:  # fmt: skip
+) -> PrimFunc:
     """Product of any number of rows with ``(codes - offset) * scales``, or with the zeros of groups instead of the
     offset.
 
@@ -128,15 +144,28 @@ def wgmma_quant_matmul(
     def decode(which: Value, rings: Rings, operand: Tile, chunk: Value, part: Value, first: int) -> None:
         """64 columns of a copy of weights as an operand, scaled."""
         T.unpack(
-            rings[1][chunk % weight_stages, which * parts : (which + 1) * parts, part, :], form, operand, first=first,
-            offset=offset, scaled=True, zeros_mode=zeros_mode, table=rings[4], lifted=lifted,
-        )  # fmt: skip
+            rings[1][chunk % weight_stages, which * parts : (which + 1) * parts, part, :],
+            form,
+            operand,
+            first=first,
+            offset=offset,
+            scaled=True,
+            zeros_mode=zeros_mode,
+            table=rings[4],
+            lifted=lifted,
+        )
 
     @T.macro
     def multiply(
-        which: Value, rings: Rings, codes: list[Tile], total: Tile, before: Value, count: Value, left: Value | None,
+        which: Value,
+        rings: Rings,
+        codes: list[Tile],
+        total: Tile,
+        before: Value,
+        count: Value,
+        left: Value | None,
         steps: Value,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left.
 
         Who has started a product decodes the next 64 columns. Where tiles are high the first ones of the next tile are
@@ -180,9 +209,14 @@ def wgmma_quant_matmul(
 
     @T.macro
     def multiply_rows(
-        operand: Tile, a_ring: Tile, slot: tuple[Value, int], total: Tile, left: Value | None, among: tuple[int, ...],
+        operand: Tile,
+        a_ring: Tile,
+        slot: tuple[Value, int],
+        total: Tile,
+        left: Value | None,
+        among: tuple[int, ...],
         begins: Value,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A product with the rows of A in one slot: as many as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
             multiply_slot(operand, a_ring, slot, total, among[0], begins)
@@ -222,16 +256,24 @@ def wgmma_quant_matmul(
                 a_slot = number % stages
                 T.wgmma_gemm(codes[0], a_ring[a_slot, place, :, :], sums, transpose_B=True, clear_accum=True)
                 T.unpack(
-                    w_ring[w_slot, which * parts : (which + 1) * parts, record, :], form, codes[1], scale,
-                    first=HALF, offset=offset, table=table,
-                )  # fmt: skip
+                    w_ring[w_slot, which * parts : (which + 1) * parts, record, :],
+                    form,
+                    codes[1],
+                    scale,
+                    first=HALF,
+                    offset=offset,
+                    table=table,
+                )
                 T.wgmma_gemm(codes[1], a_ring[a_slot, place + 1, :, :], sums, transpose_B=True)
                 if record < records - 1:
                     T.wait_wgmma(1)
                     T.unpack(
                         w_ring[w_slot, which * parts : (which + 1) * parts, record + 1, :],
-                        form, codes[0], offset=offset, table=table,
-                    )  # fmt: skip
+                        form,
+                        codes[0],
+                        offset=offset,
+                        table=table,
+                    )
                 else:
                     weights.release(chunk)
                 T.wait_wgmma(0)
@@ -296,7 +338,7 @@ def wgmma_quant_matmul(
     @T.macro
     def put(
         which: Value, staged: Tile, residual: Tile, C: Tile, first_token: Value, height: int, end: Value, first: Value
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Finished sums of so many rows into C."""
         if epilogue.pairs:
             for j, i in T.Parallel(height, SLAB // 2):
@@ -316,9 +358,16 @@ def wgmma_quant_matmul(
 
     @T.macro
     def consume(
-        which: Value, rings: Rings, staged: Tile, others: Others, space: tuple[Tile, Tile],
-        runs: Runs, C: Tile, shares: EvenShares, rank: Value,
-    ) -> None:  # fmt: skip
+        which: Value,
+        rings: Rings,
+        staged: Tile,
+        others: Others,
+        space: tuple[Tile, Tile],
+        runs: Runs,
+        C: Tile,
+        shares: EvenShares,
+        rank: Value,
+    ) -> None:
         """What a warpgroup does."""
         table = rings[-1]
         partial, done = space
@@ -406,9 +455,16 @@ def wgmma_quant_matmul(
 
     @T.macro
     def bring_rows(
-        A: Tile, a_ring: Tile, activations: Channel, first_token: Value, left: Value | None, among: tuple[int, ...],
-        begin: Value, count: Value, before: Value,
-    ) -> None:  # fmt: skip
+        A: Tile,
+        a_ring: Tile,
+        activations: Channel,
+        first_token: Value,
+        left: Value | None,
+        among: tuple[int, ...],
+        begin: Value,
+        count: Value,
+        before: Value,
+    ) -> None:
         """The columns of a stretch's rows of A: as many rows as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
             bring_columns(A, a_ring, activations, first_token, among[0], begin, count, before)
@@ -417,9 +473,15 @@ def wgmma_quant_matmul(
 
     @T.macro
     def bring_columns(
-        A: Tile, a_ring: Tile, activations: Channel, first_token: Value, height: int, begin: Value, count: Value,
+        A: Tile,
+        a_ring: Tile,
+        activations: Channel,
+        first_token: Value,
+        height: int,
+        begin: Value,
+        count: Value,
         before: Value,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The columns of a stretch, of so many rows of A."""
         for step in T.serial(count * slots):
             slot = activations.acquire(before * slots + step)

@@ -59,9 +59,14 @@ KINDS = 9
 
 @functools.lru_cache(maxsize=256)
 def wgmma_quant_ways(
-    N: int, K: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER,
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    out: str = "float16",
+    epilogue: Epilogue = PLAIN,
+    speed: Speed = HOPPER,
     few: int = 0,
-) -> WgmmaWays:  # fmt: skip
+) -> WgmmaWays:
     """All ways to divide the product of a weight: every tile, low ones in long copies of W as well as in short ones, on
     all multiprocessors or on as many as tiles of whole columns make, in pairs where the tiles across W make pairs;
     calls of `few` rows go another way."""
@@ -82,9 +87,7 @@ def wgmma_quant_ways(
 class WgmmaWays(Ways):
     """Ways to divide the product of a weight."""
 
-    def __init__(
-        self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, speed: Speed, few: int
-    ) -> None:  # fmt: skip
+    def __init__(self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, speed: Speed, few: int) -> None:
         super().__init__(of, speed, KINDS, few)
         self.N, self.K, self.form = N, K, form
 
@@ -107,14 +110,23 @@ class WgmmaWays(Ways):
         promoted = of["promoted"] > 0
         lanes = rows * HALF * np.where(promoted, PROMOTED, DECODED) + np.where(promoted, sums / 2 * SCALED, 0.0)
         return Work(
-            size=2, blocks=np.minimum(of["blocks"], count * sharing), resident=self.speed.cores, turns=turns,
-            steps=chunks * of["records"] * (COLUMNS // HALF), products=sums * HALF,
+            size=2,
+            blocks=np.minimum(of["blocks"], count * sharing),
+            resident=self.speed.cores,
+            turns=turns,
+            steps=chunks * of["records"] * (COLUMNS // HALF),
+            products=sums * HALF,
             memory=self.N * self.K // COLUMNS * 4 * form.words / form.rows + 2 * M * (self.K + self.N),
-            shared=record + 3 * tokens * 2 * HALF, loads=record + (tokens - missing) * 2 * HALF / sharing,
-            empty=missing / sharing, lanes=lanes + BEGUN * self.speed.rates.lanes, apart=APART,
-            fixed=COPY / of["records"], ends=ends,
-            handed=handed, busy=np.minimum(of["blocks"], count * sharing) / self.speed.cores,
-        )  # fmt: skip
+            shared=record + 3 * tokens * 2 * HALF,
+            loads=record + (tokens - missing) * 2 * HALF / sharing,
+            empty=missing / sharing,
+            lanes=lanes + BEGUN * self.speed.rates.lanes,
+            apart=APART,
+            fixed=COPY / of["records"],
+            ends=ends,
+            handed=handed,
+            busy=np.minimum(of["blocks"], count * sharing) / self.speed.cores,
+        )
 
 
 RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 32: (64, (32,)), 64: (64, ())}
@@ -144,9 +156,13 @@ def expert_quant_choices(
 
 
 def fitted(
-    form: FragmentRecords, tokens: int, tiles: int, out: str = "float16", epilogue: Epilogue = PLAIN,
+    form: FragmentRecords,
+    tokens: int,
+    tiles: int,
+    out: str = "float16",
+    epilogue: Epilogue = PLAIN,
     short: bool = False,
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """Sizes with slots of both rings, powers of two, so that little is reckoned to find one; copies of weights that are
     scaled as codes may be `short`: one record, so that K and shares along it seldom end within one."""
     promoted = tokens <= 32 and form.group == COLUMNS and form.zero is None

@@ -208,9 +208,15 @@ def masked_matmul(
 
     @T.macro
     def multiply_run(
-        t: Tensors, codes: Tile, pairs: Tile, numbers: Tile, of_rows: tuple[Tile, Tile, Tile, Tile], at: Value,
-        n: Value, first: Value,
-    ) -> None:  # fmt: skip
+        t: Tensors,
+        codes: Tile,
+        pairs: Tile,
+        numbers: Tile,
+        of_rows: tuple[Tile, Tile, Tile, Tile],
+        at: Value,
+        n: Value,
+        first: Value,
+    ) -> None:
         """A run of one row of the weight times all rows of A, added to their sums."""
         x, totals, lowered, sums = of_rows
         if floats:

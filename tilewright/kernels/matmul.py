@@ -40,10 +40,19 @@ def columns(arch: Arch | None) -> int:
 
 @tilewright.jit
 def matmul(
-    A: Undeclared, B: Undeclared, dtype: str = "float32", accumulate: str = "float32", out: str = "float32",
-    transpose_B: bool = False, block_M: int = 256, block_N: int | None = None, block_K: int | None = None,
-    threads: int = 128, num_stages: int = 2, cluster: tuple[int, int] | None = None,
-) -> Tile | None:  # fmt: skip
+    A: Undeclared,
+    B: Undeclared,
+    dtype: str = "float32",
+    accumulate: str = "float32",
+    out: str = "float32",
+    transpose_B: bool = False,
+    block_M: int = 256,
+    block_N: int | None = None,
+    block_K: int | None = None,
+    threads: int = 128,
+    num_stages: int = 2,
+    cluster: tuple[int, int] | None = None,
+) -> Tile | None:
     """Product of two matrices that the caller holds row by row.
 
     Parameters

@@ -62,9 +62,14 @@ def _invalid(name: str, value: object, expected: str) -> InvalidOption:
 
 
 def _check_options(
-    weights: str, zero: Value | None, activations: str, out: str, arithmetic: str, codebook: tuple[float, ...] | None,
+    weights: str,
+    zero: Value | None,
+    activations: str,
+    out: str,
+    arithmetic: str,
+    codebook: tuple[float, ...] | None,
     scaled: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Raise InvalidOption for the first option that has an impossible value."""
     codes = tilewright.dtype(weights)
     least, most = (8, 32) if codes.is_float else (1, 8)
@@ -168,11 +173,23 @@ def _multiplies_codes_faster(arch: Arch | None, weights: str) -> bool:
 
 @tilewright.jit
 def quant_matmul(
-    N: int, K: int, weights: str = "uint4", group: int = 128, zero: float | None = None, activations: str = "float32",
-    out: str = "float32", arithmetic: str = "int8", block_N: int | None = None,
-    codebook: tuple[float, ...] | None = None, epilogue: Epilogue = PLAIN, scaled: bool = False, rescale: bool = False,
-    scale_dtype: str = "float32", zero_dtype: str = "float32", exact: bool = False,
-) -> PrimFunc:  # fmt: skip
+    N: int,
+    K: int,
+    weights: str = "uint4",
+    group: int = 128,
+    zero: float | None = None,
+    activations: str = "float32",
+    out: str = "float32",
+    arithmetic: str = "int8",
+    block_N: int | None = None,
+    codebook: tuple[float, ...] | None = None,
+    epilogue: Epilogue = PLAIN,
+    scaled: bool = False,
+    rescale: bool = False,
+    scale_dtype: str = "float32",
+    zero_dtype: str = "float32",
+    exact: bool = False,
+) -> PrimFunc:
     """The product with a quantised weight ``[N, K]``.
 
     Parameters
@@ -278,9 +295,17 @@ def quant_matmul(
 
     @T.macro
     def multiply(
-        A: Tile, token_scales: Tile, sums: Tile, W: Tile, scales: Tile, zeros: Tile, added: tuple[Tile, Tile], C: Tile,
-        block_M: int, beside_tiles: int = 0,
-    ) -> None:  # fmt: skip
+        A: Tile,
+        token_scales: Tile,
+        sums: Tile,
+        W: Tile,
+        scales: Tile,
+        zeros: Tile,
+        added: tuple[Tile, Tile],
+        C: Tile,
+        block_M: int,
+        beside_tiles: int = 0,
+    ) -> None:
         bias, residual = added
         # A matrix unit is done with a group so fast that sums in the second-level cache would keep it waiting.
         block_N = columns_given or (beside_tiles if tiles and beside_tiles else columns_for(block_M))
@@ -350,9 +375,14 @@ def quant_matmul(
 
     @T.macro
     def both(
-        A: Tile, token_scales: Tile | None, W: Tile, scales: Tile, zeros: Tile | None,
-        added: tuple[Tile | None, Tile | None], C: Tile,
-    ) -> None:  # fmt: skip
+        A: Tile,
+        token_scales: Tile | None,
+        W: Tile,
+        scales: Tile,
+        zeros: Tile | None,
+        added: tuple[Tile | None, Tile | None],
+        C: Tile,
+    ) -> None:
         operands, sums = A, None
         if operand != activations:
             operands = T.alloc_global((M, K), operand)
@@ -387,9 +417,15 @@ def quant_matmul(
 
     @T.prim_func
     def quant_matmul(
-        A: T.Tensor((M, K), activations), token_scales: PerToken, W: T.Packed((N, K), weights), scales: Scales,
-        zeros: OfGroups, bias: Bias, residual: Added, C: T.Tensor((M, N // each), out),
-    ):  # fmt: skip
+        A: T.Tensor((M, K), activations),
+        token_scales: PerToken,
+        W: T.Packed((N, K), weights),
+        scales: Scales,
+        zeros: OfGroups,
+        bias: Bias,
+        residual: Added,
+        C: T.Tensor((M, N // each), out),
+    ):
         of_tokens, of_groups = token_scales if takes_scales else None, zeros if takes_zeros else None
         both(A, of_tokens, W, scales, of_groups, (bias, residual), C)
 

@@ -82,10 +82,15 @@ def pack_records(form: FragmentRecords, bits: int, threads: int = 128) -> PrimFu
     One, First, Second = (None, Scales, Zeros) if both else (Lines, None, None)
 
     def launched(
-        codes: T.Tensor((N, B), "uint8"), K: T.int32, table: T.Tensor((1 << bits,), "uint8"),
-        order: T.Tensor((form.rows * COLUMNS,), "int32"), lines: One, scales: First, zeros: Second,
+        codes: T.Tensor((N, B), "uint8"),
+        K: T.int32,
+        table: T.Tensor((1 << bits,), "uint8"),
+        order: T.Tensor((form.rows * COLUMNS,), "int32"),
+        lines: One,
+        scales: First,
+        zeros: Second,
         packed: T.Tensor((down, across, words), "uint32"),
-    ) -> None:  # fmt: skip
+    ) -> None:
         of_scales, of_zeros = (scales, zeros) if both else (lines, None) if form.scale is not None else (None, lines)
         pack(codes, K, table, order, of_scales, of_zeros, packed)
 

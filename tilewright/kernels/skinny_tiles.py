@@ -64,9 +64,16 @@ def shares_of(shape: tuple[int, int, int, int]) -> Tile | None:
 
 @T.macro
 def add_tiles(
-    sums: Tile, found: Channel, columns: int, tiles: Value, shares: Tile, epilogue: Epilogue,
-    others: tuple[Tile | None, ...], C: Tile, walk: tuple[Value, int],
-) -> None:  # fmt: skip
+    sums: Tile,
+    found: Channel,
+    columns: int,
+    tiles: Value,
+    shares: Tile,
+    epilogue: Epilogue,
+    others: tuple[Tile | None, ...],
+    C: Tile,
+    walk: tuple[Value, int],
+) -> None:
     """What the adders do: add up what the workers of the block found for a tile, always in the same order.
 
     Parameters
@@ -104,9 +111,15 @@ def add_tiles(
 
 @T.macro
 def add_shares(
-    shares: Tile, epilogue: Epilogue, others: tuple[Tile | None, ...], C: Tile, rank: Value, walk: tuple[Value, int],
-    worker: Value, warps: int,
-) -> None:  # fmt: skip
+    shares: Tile,
+    epilogue: Epilogue,
+    others: tuple[Tile | None, ...],
+    C: Tile,
+    rank: Value,
+    walk: tuple[Value, int],
+    worker: Value,
+    warps: int,
+) -> None:
     """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in
     order of the blocks.
 
@@ -130,9 +143,12 @@ def add_shares(
 
 
 def entry_point(
-    name: str, product: Callable[..., None], tensors: tuple[TensorType, TensorType, TensorType],
-    size: tuple[Value, int], epilogue: Epilogue,
-) -> T.PrimFunc:  # fmt: skip
+    name: str,
+    product: Callable[..., None],
+    tensors: tuple[TensorType, TensorType, TensorType],
+    size: tuple[Value, int],
+    epilogue: Epilogue,
+) -> T.PrimFunc:
     """The function that is launched: of W, A and C alone, or with an epilogue's factor, bias and residual before C.
 
     Parameters

@@ -190,9 +190,11 @@ def _shapes(size: int, swapped: bool | None = None) -> Sequence[Shape]:
         return [(*shape, False) for shape in DOUBLES]
     # Factors of the epilogue of bytes need registers that the largest accumulators leave none of.
     fine = [
-        (rows, columns) for rows, (least, most) in WIDTHS.items() for columns in range(least, most + 1, FINE)
+        (rows, columns)
+        for rows, (least, most) in WIDTHS.items()
+        for columns in range(least, most + 1, FINE)
         if size > 1 or rows * columns <= 128 * 256
-    ]  # fmt: skip
+    ]
     found = [shape for shape in fine if shape[1] % GRAIN == 0]
     # Results of words are not transposed on their way, and factors of bytes spill beside the widest sums of one
     # warpgroup.
@@ -414,7 +416,7 @@ def cycles_of_parts(parts: Parts, M: int, K: int, speed: Speed = HOPPER, lanes: 
 
 def launches_of(
     table: TileTable, M: Value, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE, part: bool = False
-) -> Launches:  # fmt: skip
+) -> Launches:
     """What launches with each of the tiles take; N may differ from line to line."""
     work = work_of(table, M, N, K, speed, lanes, part)
     blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
@@ -422,9 +424,14 @@ def launches_of(
 
 
 def work_of(
-    table: TileTable, M: Value | np.ndarray, N: int | np.ndarray, K: int, speed: Speed, lanes: Lanes = IDLE,
+    table: TileTable,
+    M: Value | np.ndarray,
+    N: int | np.ndarray,
+    K: int,
+    speed: Speed,
+    lanes: Lanes = IDLE,
     part: bool = False,
-) -> Work:  # fmt: skip
+) -> Work:
     """What these launches do; blocks of the second `part` of a product begin as those of the first one end."""
     size, rows, columns, splits = table.size, table.rows, table.columns, table.splits
     along_N, along_M, block_K = table.along_N, table.along_M, ROW_BYTES // table.size
@@ -468,7 +475,10 @@ def work_of(
     by_rows = (splits > 1) & (2 * splits * ceil_div(N, columns) <= speed.cores)
     anew = np.where(by_rows, waves - 1, 0) * np.maximum(0.0, N * K * size - speed.held)
     return Work(
-        size=size, blocks=blocks, resident=resident, turns=waves,
+        size=size,
+        blocks=blocks,
+        resident=resident,
+        turns=waves,
         steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows * kept + columns) * ROW_BYTES,
@@ -484,4 +494,4 @@ def work_of(
         ahead=ahead * K * size,
         heat=table.heat,
         cluster=along_N * along_M,
-    )  # fmt: skip
+    )

@@ -37,7 +37,7 @@ from tilewright.language import (  # for the words that they have
     warpgroups,
     warps,
     wide_words,
-)  # fmt: skip
+)
 from tilewright.language.annotations import (
     annotate_l2_hit_ratio,
     annotate_layout,

@@ -57,9 +57,13 @@ def _atomic(kind: str) -> Callable[..., Any]:
     what = f"T.atomic_{kind}"
 
     def call(
-        dst: object, value: object, memory_order: object = None, return_prev: bool = False, use_tma: bool = False,
-        annotations: object = None
-    ) -> Any:  # fmt: skip
+        dst: object,
+        value: object,
+        memory_order: object = None,
+        return_prev: bool = False,
+        use_tma: bool = False,
+        annotations: object = None,
+    ) -> Any:
         builder = in_kernel(what)
         order = _order(memory_order, what)
         if isinstance(dst, Element) and is_number(value):

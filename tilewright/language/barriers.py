@@ -95,10 +95,11 @@ def alloc_barrier(arrive_count: object) -> BufferProxy:
 
 
 alloc_cluster_barrier = made_word(
-    lambda arrive_count: _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster"), "alloc_cluster_barrier",
+    lambda arrive_count: _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster"),
+    "alloc_cluster_barrier",
     "`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.",
     {"arrive_count": "as that of `alloc_barrier`."},
-)  # fmt: skip
+)
 
 
 def barrier_of(value: object, what: str) -> ir.Region:
@@ -171,23 +172,31 @@ def _expecting(name: str, meaning: str, *example: str) -> Callable[..., None]:
 
 
 mbarrier_expect_tx = _expecting(
-    "mbarrier_expect_tx", "Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.",
-    "if tx == 0:", "    T.mbarrier_expect_tx(ready, 0)", "T.mbarrier_arrive(ready)",
+    "mbarrier_expect_tx",
+    "Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.",
+    "if tx == 0:",
+    "    T.mbarrier_expect_tx(ready, 0)",
+    "T.mbarrier_arrive(ready)",
     "T.mbarrier_wait_parity(ready, 0)",
-)  # fmt: skip
+)
 mbarrier_arrive_expect_tx = _expecting(
-    "mbarrier_arrive_expect_tx", "`mbarrier_expect_tx`, then `mbarrier_arrive`.",
-    "T.mbarrier_arrive_expect_tx(ready, 0)", "T.mbarrier_wait_parity(ready, 0)",
-)  # fmt: skip
+    "mbarrier_arrive_expect_tx",
+    "`mbarrier_expect_tx`, then `mbarrier_arrive`.",
+    "T.mbarrier_arrive_expect_tx(ready, 0)",
+    "T.mbarrier_wait_parity(ready, 0)",
+)
 
 
 cp_async_barrier_noinc = made_word(
     lambda barrier: call("cp_async_mbarrier_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc")),
-    "cp_async_barrier_noinc", "Each executing thread arrives once all its `cp.async` copies so far have landed.",
-    {"barrier": "one of `alloc_barrier`."}, "ready = T.alloc_barrier(128)",
-    "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)", "T.cp_async_barrier_noinc(ready)",
+    "cp_async_barrier_noinc",
+    "Each executing thread arrives once all its `cp.async` copies so far have landed.",
+    {"barrier": "one of `alloc_barrier`."},
+    "ready = T.alloc_barrier(128)",
+    "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)",
+    "T.cp_async_barrier_noinc(ready)",
     "T.barrier_wait(ready, 0)",
-)  # fmt: skip
+)
 
 
 # Threads of a block -------------------------------------------------------------------------------
@@ -259,9 +268,13 @@ def sync_warp(mask: object = None) -> None:
 
 
 fence_proxy_async = made_word(
-    lambda: call("fence_proxy_async"), "fence_proxy_async", "What this thread wrote before is seen by the copy engine "
-    "and the matrix units after (and a barrier for other\nthreads).", {}, "T.fence_proxy_async()",
-)  # fmt: skip
+    lambda: call("fence_proxy_async"),
+    "fence_proxy_async",
+    "What this thread wrote before is seen by the copy engine "
+    "and the matrix units after (and a barrier for other\nthreads).",
+    {},
+    "T.fence_proxy_async()",
+)
 
 
 # Clusters -----------------------------------------------------------------------------------------
@@ -269,9 +282,11 @@ fence_proxy_async = made_word(
 
 block_rank_in_cluster = made_word(
     lambda: named_by_author(ir.Call(INT32, "cluster_rank", ()), "rank", "T.block_rank_in_cluster"),
-    "block_rank_in_cluster", "Which block of its cluster this is, from 0.", {},
+    "block_rank_in_cluster",
+    "Which block of its cluster this is, from 0.",
+    {},
     'C[tx // 64, tx % 64] = T.cast(T.block_rank_in_cluster(), "float32")',
-)  # fmt: skip
+)
 
 
 @called("sync_cluster")
@@ -323,12 +338,17 @@ _IN_A_CLUSTER = (
     "        T.cluster_wait()",
 )
 cluster_arrive = made_word(
-    lambda: call("cluster_arrive"), "cluster_arrive",
-    "Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.", {},
+    lambda: call("cluster_arrive"),
+    "cluster_arrive",
+    "Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.",
+    {},
     *_IN_A_CLUSTER,
-)  # fmt: skip
+)
 called("cluster_arrive_relaxed")(cluster_arrive)
 cluster_wait = made_word(
-    lambda: call("cluster_wait"), "cluster_wait",
-    "Wait until all threads of all blocks of the cluster have come to the meeting.", {}, *_IN_A_CLUSTER,
-)  # fmt: skip
+    lambda: call("cluster_wait"),
+    "cluster_wait",
+    "Wait until all threads of all blocks of the cluster have come to the meeting.",
+    {},
+    *_IN_A_CLUSTER,
+)

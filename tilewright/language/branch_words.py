@@ -88,10 +88,16 @@ _BRANCHES = (
     "with T.If(n > 3):", "    with T.Then():", "        A[0, 0] = 1.0", "    with T.Else():", "        A[0, 0] = 2.0",
 )  # fmt: skip
 Then = made_word(
-    lambda: BranchFrame("T.Then"), "Then",
-    "``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.", {}, *_BRANCHES[:3],
-)  # fmt: skip
+    lambda: BranchFrame("T.Then"),
+    "Then",
+    "``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.",
+    {},
+    *_BRANCHES[:3],
+)
 Else = made_word(
-    lambda: BranchFrame("T.Else"), "Else",
-    "``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.", {}, *_BRANCHES,
-)  # fmt: skip
+    lambda: BranchFrame("T.Else"),
+    "Else",
+    "``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.",
+    {},
+    *_BRANCHES,
+)

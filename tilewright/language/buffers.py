@@ -82,9 +82,16 @@ def _refusing(sign: str) -> Callable[..., NoReturn]:
 
 
 for _names, _sign in (
-    ("add radd", "+"), ("sub rsub neg", "-"), ("mul rmul", "*"), ("truediv rtruediv", "/"), ("matmul", "@"),
-    ("lt", "<"), ("gt", ">"), ("le", "<="), ("ge", ">="),
-):  # fmt: skip
+    ("add radd", "+"),
+    ("sub rsub neg", "-"),
+    ("mul rmul", "*"),
+    ("truediv rtruediv", "/"),
+    ("matmul", "@"),
+    ("lt", "<"),
+    ("gt", ">"),
+    ("le", "<="),
+    ("ge", ">="),
+):
     for _name in _names.split():
         setattr(TensorProxy, f"__{_name}__", _refusing(_sign))
 
@@ -180,9 +187,13 @@ class BufferProxy(TensorProxy):
         return TILELANG_SCOPES.get(self._buffer.scope, self._buffer.scope)
 
     def access_ptr(
-        self, access_mask: object = "rw", ptr_type: object = "handle", content_lanes: int = 1, offset: Value = 0,
-        extent: object = None
-    ) -> Any:  # fmt: skip
+        self,
+        access_mask: object = "rw",
+        ptr_type: object = "handle",
+        content_lanes: int = 1,
+        offset: Value = 0,
+        extent: object = None,
+    ) -> Any:
         """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
         from tilewright.language.external import access_ptr  # which speaks of buffers
         from tilewright.language.math import index_to_coordinates

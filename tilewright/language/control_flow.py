@@ -374,9 +374,12 @@ def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
         argument.annotation = None
     tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
     enclosing = ast.arguments(
-        posonlyargs=[], args=[ast.arg(name) for name in (OPEN_SCOPE, *original.co_freevars)],
-        kwonlyargs=[], kw_defaults=[], defaults=[],
-    )  # fmt: skip
+        posonlyargs=[],
+        args=[ast.arg(name) for name in (OPEN_SCOPE, *original.co_freevars)],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
     factory = ast.parse("def __factory__(): pass").body[0]
     assert isinstance(factory, ast.FunctionDef)
     factory.args, factory.body = enclosing, [tree]

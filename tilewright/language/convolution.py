@@ -16,10 +16,17 @@ from tilewright.language.source import statement_here
 @called("c2d_im2col")
 @word
 def im2col(
-    img: BufferProxy, col: object, nhw_step: Value, c_step: Value, kernel: object, stride: object = 1,
-    dilation: object = 1, pad: object = 0,
-    eviction_policy: object = None, annotations: object = None,
-) -> None:  # fmt: skip
+    img: BufferProxy,
+    col: object,
+    nhw_step: Value,
+    c_step: Value,
+    kernel: object,
+    stride: object = 1,
+    dilation: object = 1,
+    pad: object = 0,
+    eviction_policy: object = None,
+    annotations: object = None,
+) -> None:
     """``col = patches[nhw_step * rows : , c_step * columns : ]``: row n, y, x of `patches` is the window there,
     channels last.
 
@@ -51,8 +58,9 @@ def im2col(
         for name, value in (("kernel", kernel), ("stride", stride), ("dilation", dilation), ("pad", pad))
     )
     if min(window, step, gap) < 1 or zeros < 0:
-        raise NumberExpected(what, "a window, stride and dilation from 1 up, and a pad from 0 up",
-            str((window, step, gap, zeros)))  # fmt: skip
+        raise NumberExpected(
+            what, "a window, stride and dilation from 1 up, and a pad from 0 up", str((window, step, gap, zeros))
+        )
     sizes: tuple[Value, ...] = img.shape
     images, height, width, channels = sizes
     rows, columns = col.buffer.static_shape

@@ -44,8 +44,9 @@ from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.sinking import Sink, allocated, mentioned
 
 
-def divide(body: ir.Seq, thread_vars: tuple[ir.Var, ir.Var, ir.Var], threads: tuple[int, int, int]) -> tuple[ir.Seq,
-    dict[ir.Buffer, list[ir.Buffer]]]:  # fmt: skip
+def divide(
+    body: ir.Seq, thread_vars: tuple[ir.Var, ir.Var, ir.Var], threads: tuple[int, int, int]
+) -> tuple[ir.Seq, dict[ir.Buffer, list[ir.Buffer]]]:
     """The body of a kernel whose warps part ways, and what took the place of fragments that several roles use.
 
     Raises

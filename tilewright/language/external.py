@@ -119,9 +119,13 @@ def _argument(value: object, what: str) -> ir.Expr | ir.Region:
 @called("tvm_access_ptr")
 @word
 def access_ptr(
-    base: object, access_type: Any = "r", *extents: object, offset: object = 0, extent: object = None,
-    ignore_last_ndim: int = 0
-) -> RegionProxy:  # fmt: skip
+    base: object,
+    access_type: Any = "r",
+    *extents: object,
+    offset: object = 0,
+    extent: object = None,
+    ignore_last_ndim: int = 0,
+) -> RegionProxy:
     """The place of an element, for functions of the device's own language and raw copies.
 
     Parameters
@@ -161,11 +165,13 @@ def access_ptr(
 
 
 address_of = made_word(
-    lambda obj: access_ptr(obj, "rw"), "address_of", "The place of an element, such as ``T.address_of(A[i, j])``.",
+    lambda obj: access_ptr(obj, "rw"),
+    "address_of",
+    "The place of an element, such as ``T.address_of(A[i, j])``.",
     {"obj": "of a buffer that is no fragment."},
     'T.import_source("__device__ void twice(float* x) { *x *= 2; }")',
     'T.call_extern("void", "twice", T.address_of(C[tx // 64, tx % 64]))',
-)  # fmt: skip
+)
 
 
 @word

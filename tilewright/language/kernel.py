@@ -77,18 +77,31 @@ class KernelContext(BlockContext):
             self.layouts += [(made, layout) for buffer, layout in self.layouts for made in copies.get(buffer, ())]
         builder.append(
             ir.Kernel(
-                self.block_vars, self.grid, self.thread_vars, self.threads, body,
-                tuple(self.layouts), tuple(self.safe_values), tuple(sorted(self.attributes.items())), span=self.span,
+                self.block_vars,
+                self.grid,
+                self.thread_vars,
+                self.threads,
+                body,
+                tuple(self.layouts),
+                tuple(self.safe_values),
+                tuple(sorted(self.attributes.items())),
+                span=self.span,
             )
-        )  # fmt: skip
+        )
 
 
 @word
 def Kernel(
-    *blocks: object, threads: object = None, is_cpu: bool = False, cluster_dims: object = None,
+    *blocks: object,
+    threads: object = None,
+    is_cpu: bool = False,
+    cluster_dims: object = None,
     persistent: bool | str | None = None,
-    ping_pong: bool | None = None, specialize: bool | None = None, beside: bool = False, prelude: str | None = None,
-) -> KernelContext:  # fmt: skip
+    ping_pong: bool | None = None,
+    specialize: bool | None = None,
+    beside: bool = False,
+    prelude: str | None = None,
+) -> KernelContext:
     """A grid of blocks; ``with T.Kernel(...) as (bx, by):`` holds what one block does.
 
     Parameters
@@ -200,23 +213,37 @@ def _along(
 
 
 get_thread_binding, get_thread_bindings = _along(
-    "thread_binding", "The thread's index in its block along a dimension, from 0.", "The thread's three indices.",
-    "block", "C[0, {} % 64] = 1", lambda context: tuple(Scalar(var, context.frame) for var in context.thread_vars),
-)  # fmt: skip
+    "thread_binding",
+    "The thread's index in its block along a dimension, from 0.",
+    "The thread's three indices.",
+    "block",
+    "C[0, {} % 64] = 1",
+    lambda context: tuple(Scalar(var, context.frame) for var in context.thread_vars),
+)
 get_thread_extent, get_thread_extents = _along(
-    "thread_extent", "Threads of a block along a dimension.", "Threads of a block along x, y, z.", "block",
-    "C[0, 0] = {}", lambda context: context.threads,
-)  # fmt: skip
+    "thread_extent",
+    "Threads of a block along a dimension.",
+    "Threads of a block along x, y, z.",
+    "block",
+    "C[0, 0] = {}",
+    lambda context: context.threads,
+)
 get_block_binding, get_block_bindings = _along(
-    "block_binding", "The block's index in the grid along a dimension.",
-    "The block's index along every grid dimension.", "grid", "C[0, {}] = 1",
+    "block_binding",
+    "The block's index in the grid along a dimension.",
+    "The block's index along every grid dimension.",
+    "grid",
+    "C[0, {}] = 1",
     lambda context: tuple(Scalar(var, context.frame) for var in context.block_vars),
-)  # fmt: skip
+)
 get_block_extent, get_block_extents = _along(
-    "block_extent", "Blocks of the grid along a dimension.", "Blocks of the grid along every dimension.", "grid",
+    "block_extent",
+    "Blocks of the grid along a dimension.",
+    "Blocks of the grid along every dimension.",
+    "grid",
     "C[0, 0] = {}",
     lambda context: tuple(size if isinstance(size, int) else Scalar(size) for size in context.grid),
-)  # fmt: skip
+)
 
 
 @word

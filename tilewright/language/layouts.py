@@ -165,9 +165,13 @@ class Fragment(Layout):
 
     @author_facing
     def __init__(
-        self, shape: object, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
+        self,
+        shape: object,
+        forward_fn: Map | None = None,
+        forward_thread_fn: Map | None = None,
+        replicate: int = 1,
         forward_index_fn: Map | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         sizes, copies = static_shape_of(shape, "T.Fragment"), constant(replicate, "replicate of T.Fragment")
         thread: Map
         register: Map | None
@@ -198,7 +202,7 @@ class Fragment(Layout):
 
     def repeat(  # type: ignore[override]  # as TileLang's two classes have it
         self, repeats: object, repeat_on_thread: bool = False, lower_dim_first: bool = True
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Tiles side by side, `repeats` of them along each dimension: in the registers that follow, or in the
         threads."""
         counts = static_shape_of(repeats, "repeats of T.Fragment")
@@ -266,9 +270,14 @@ class PartialFragment(Fragment):
 
     @author_facing
     def __init__(
-        self, shape: object, forward_fn: Map | None = None, forward_thread_fn: Map | None = None, replicate: int = 1,
-        forward_index_fn: Map | None = None, combine: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        shape: object,
+        forward_fn: Map | None = None,
+        forward_thread_fn: Map | None = None,
+        replicate: int = 1,
+        forward_index_fn: Map | None = None,
+        combine: int | None = None,
+    ) -> None:
         super().__init__(shape, forward_fn, forward_thread_fn, replicate, forward_index_fn)
         self.combine = replicate if combine is None else constant(combine, "combine of T.PartialFragment")
         if self.combine < 1 or replicate % self.combine:

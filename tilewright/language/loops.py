@@ -237,9 +237,13 @@ def serial(start: object, stop: object = None, step: object = None, annotations:
 
 @word
 def unroll(
-    start: object, stop: object = None, step: object = None, explicit: bool = False, unroll_factor: int | None = None,
+    start: object,
+    stop: object = None,
+    step: object = None,
+    explicit: bool = False,
+    unroll_factor: int | None = None,
     annotations: object = None,
-) -> LoopContext:  # fmt: skip
+) -> LoopContext:
     """A serial loop whose body the emitter repeats.
 
     Parameters
@@ -307,11 +311,16 @@ def Parallel(
 
 @word
 def Pipelined(
-    start: object, stop: object = None, num_stages: object = 0, order: Iterable[object] | None = None,
+    start: object,
+    stop: object = None,
+    num_stages: object = 0,
+    order: Iterable[object] | None = None,
     stage: Iterable[object] | None = None,
     sync: object = None,
-    group: object = None, annotations: object = None, specialize: bool | None = None,
-) -> LoopContext:  # fmt: skip
+    group: object = None,
+    annotations: object = None,
+    specialize: bool | None = None,
+) -> LoopContext:
     """A serial loop whose iterations may overlap: copies of later ones run beside the work of earlier ones.
 
     Parameters
@@ -364,9 +373,13 @@ def grid(*extents: object) -> LoopContext:
 
 @word
 def Persistent(
-    domain: Sequence[object], wave_size: object, index: object, group_size: object = 8, num_stages: object = None,
-    annotations: object = None
-) -> LoopContext:  # fmt: skip
+    domain: Sequence[object],
+    wave_size: object,
+    index: object,
+    group_size: object = 8,
+    num_stages: object = None,
+    annotations: object = None,
+) -> LoopContext:
     """Tiles of `domain` for one of `wave_size` blocks that stay on the device.
 
     Parameters

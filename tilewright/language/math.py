@@ -112,9 +112,13 @@ cdiv = ceildiv
 
 
 def _operator(
-    name: str, meaning: str, parameters: dict[str, str], operand: int, python: Callable[[Any, Any], Any],
+    name: str,
+    meaning: str,
+    parameters: dict[str, str],
+    operand: int,
+    python: Callable[[Any, Any], Any],
     of_program: Callable[[object, object], Value] | None = None,
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """An operator of Python's as a word; `of_program` records it where Python does not know both operands, unless they
     do so themselves."""
 
@@ -132,9 +136,13 @@ floordiv = _operator("floordiv", "``a // b``", _DIVIDED, 4, operator.floordiv, f
 floormod = _operator("floormod", "``a % b``, with the sign of `b`", _DIVIDED, 4, operator.mod, floor_modulo)
 shift_left = _operator("shift_left", "``x << y``", _SHIFTED, 2, operator.lshift, functools.partial(shift, "shl"))
 shift_right = _operator(
-    "shift_right", "``x >> y``, arithmetic on signed dtypes", _SHIFTED, 2, operator.rshift,
+    "shift_right",
+    "``x >> y``, arithmetic on signed dtypes",
+    _SHIFTED,
+    2,
+    operator.rshift,
     functools.partial(shift, "shr"),
-)  # fmt: skip
+)
 bitwise_and = _operator("bitwise_and", "``x & y``", _INTEGERS, 15, operator.and_)
 bitwise_or = _operator("bitwise_or", "``x | y``", _INTEGERS, 1, operator.or_)
 bitwise_xor = _operator("bitwise_xor", "``x ^ y``", _INTEGERS, 1, operator.xor)
@@ -209,18 +217,27 @@ def if_then_else(cond: Value, t: Value, f: Value) -> Value:
 
 
 Select = made_word(
-    lambda condition, true_value, false_value: if_then_else(condition, true_value, false_value), "Select",
-    "`if_then_else` under TVM's name.", {"condition": "a bool, symbolic or Python's.",
-    "true_value, false_value": "scalars; the wider of their dtypes is the result's."},
+    lambda condition, true_value, false_value: if_then_else(condition, true_value, false_value),
+    "Select",
+    "`if_then_else` under TVM's name.",
+    {
+        "condition": "a bool, symbolic or Python's.",
+        "true_value, false_value": "scalars; the wider of their dtypes is the result's.",
+    },
     "C[i, 0] = T.Select(i < 8, A[i, 0], 0.0)",
-)  # fmt: skip
+)
 
 
 @word
 def cast(
-    value: object, dtype: object, round: str = "", sat: bool = True, rbits: object = None, *,
-    saturate: bool | None = None
-) -> Scalar:  # fmt: skip
+    value: object,
+    dtype: object,
+    round: str = "",
+    sat: bool = True,
+    rbits: object = None,
+    *,
+    saturate: bool | None = None,
+) -> Scalar:
     """`value` converted: to an integer by truncation, saturating; to a float by rounding to nearest even.
 
     Parameters
@@ -266,9 +283,11 @@ def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
 
 Cast = made_word(
     lambda dtype, value: cast(dtype, value) if is_number(dtype) and not is_number(value) else cast(value, dtype),
-    "Cast", "`cast` with its arguments the other way round; either order will do.",
-    {"dtype, value": "as those of `cast`."}, 'C[i, 0] = T.Cast("float32", N[i])',
-)  # fmt: skip
+    "Cast",
+    "`cast` with its arguments the other way round; either order will do.",
+    {"dtype, value": "as those of `cast`."},
+    'C[i, 0] = T.Cast("float32", N[i])',
+)
 
 
 @word

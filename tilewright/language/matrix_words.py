@@ -53,11 +53,22 @@ def _element_type(given: object, held: DType, what: str) -> None:
 
 @word
 def ptx_mma(
-    dtype: object, shape: object, A_layout: object, B_layout: object, A_dtype: object, B_dtype: object, C_dtype: object,
-    multiplicand_a: object, a_index: object, multiplicand_b: object, b_index: object, accumulator: object,
+    dtype: object,
+    shape: object,
+    A_layout: object,
+    B_layout: object,
+    A_dtype: object,
+    B_dtype: object,
+    C_dtype: object,
+    multiplicand_a: object,
+    a_index: object,
+    multiplicand_b: object,
+    b_index: object,
+    accumulator: object,
     c_index: object,
-    saturate: object = False, operator: object = None,
-) -> None:  # fmt: skip
+    saturate: object = False,
+    operator: object = None,
+) -> None:
     """One matrix instruction: a warp's threads add the product of the tiles that their arrays make up.
 
     `T.gemm` chooses instructions by itself; this is for programs that hold operands in arrays of threads.  A tile of
@@ -100,7 +111,7 @@ def ptx_mma(
         ("accumulator", accumulator, c_index, m * n, C_dtype),
         ("multiplicand_a", multiplicand_a, a_index, m * k, A_dtype),
         ("multiplicand_b", multiplicand_b, b_index, n * k, B_dtype),
-    ):  # fmt: skip
+    ):
         part = registers(given, index, count // 32, f"{name} of {what}")
         _element_type(named, part.dtype, f"the type of {name}")
         parts.append(part)

@@ -23,9 +23,13 @@ from tilewright.language.tensors import TensorAnnotation
 
 @word
 def decl_buffer(
-    shape: object, dtype: object = "float32", data: object = None, strides: object = None, elem_offset: object = None,
-    scope: str = "global"
-) -> Any:  # fmt: skip
+    shape: object,
+    dtype: object = "float32",
+    data: object = None,
+    strides: object = None,
+    elem_offset: object = None,
+    scope: str = "global",
+) -> Any:
     """A buffer in the memory that `scope` names; with `data`, a buffer that is there already, in another shape.
 
     `strides` and `elem_offset` must be left out: a tile is row-major and begins where its memory does.
@@ -217,11 +221,15 @@ fast_rcp = made_word(
 
 
 made_word(
-    lambda load_or_buf, index=None: load_or_buf if index is None else load_or_buf[index], "__ldg",
+    lambda load_or_buf, index=None: load_or_buf if index is None else load_or_buf[index],
+    "__ldg",
     "The value: what a kernel only reads goes through the read-only cache anyway.",
-    {"load_or_buf": "an element of a tensor that the kernel only reads, or the tensor.",
-     "index": "of the element, where a tensor is given."}, "C[i, 0] = T.__ldg(A[i, 0])",
-)  # fmt: skip
+    {
+        "load_or_buf": "an element of a tensor that the kernel only reads, or the tensor.",
+        "index": "of the element, where a tensor is given.",
+    },
+    "C[i, 0] = T.__ldg(A[i, 0])",
+)
 
 
 def _of_floats(function: Callable[..., object], what: str, doc: str) -> Callable[..., object]:
@@ -264,12 +272,11 @@ for _name, _formula, _doc in (
     ("asin", lambda x: F["atan2"](x, F["sqrt"]((1.0 - x) * (1.0 + x))), "Inverse of the sine."),
     ("acos", lambda x: F["atan2"](F["sqrt"]((1.0 - x) * (1.0 + x)), x), "Inverse of the cosine."),
     ("asinh", _asinh, "Inverse of the hyperbolic sine."),
-    ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))),
-        "Inverse of the hyperbolic cosine."),
+    ("acosh", lambda x: F["log1p"]((x - 1.0) + F["sqrt"]((x - 1.0) * (x + 1.0))), "Inverse of the hyperbolic cosine."),
     ("atanh", lambda x: 0.5 * F["log1p"](2.0 * x / (1.0 - x)), "Inverse of the hyperbolic tangent."),
     ("hypot", _hypot, "Length of a vector of two components."),
     ("copysign", _with_sign, "The size of `x1` with the sign of `x2`."),
-):  # fmt: skip
+):
     _of_floats(_formula, _name, _doc)  # functions of TVM's that are no machine's: of others that are
 for _name in ("exp", "exp10", "log", "log2", "log10", "sin", "cos", "tan"):
     called(f"__{_name}")(FUNCTIONS[_name])  # names of faster and less exact functions: here they are as exact

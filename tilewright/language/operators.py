@@ -167,7 +167,7 @@ def select(test: object, then: object, otherwise: object) -> Scalar:
                 "a choice by `... if ... else ...` or T.if_then_else",
                 "numbers: for tiles write an `if` with an operator on each side, or choose element by element",
                 describe(way),
-            )  # fmt: skip
+            )
     if isinstance(then, Scalar) or isinstance(otherwise, Scalar):
         a, b = operands("a choice", then, otherwise)
     else:

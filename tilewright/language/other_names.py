@@ -42,25 +42,37 @@ def truncdiv(a: Value, b: Value) -> Value:
 
 
 truncmod = made_word(
-    lambda a, b: a - truncdiv(a, b) * b, "truncmod", "What `truncdiv` leaves: it has the sign of `a`.",
-    {"a, b": "integers; by 0 is the author's mistake."}, "N[i] = T.truncmod(N[i], 4)",
-)  # fmt: skip
+    lambda a, b: a - truncdiv(a, b) * b,
+    "truncmod",
+    "What `truncdiv` leaves: it has the sign of `a`.",
+    {"a, b": "integers; by 0 is the author's mistake."},
+    "N[i] = T.truncmod(N[i], 4)",
+)
 likely = made_word(
-    lambda cond: cond, "likely", "The condition: which way is taken oftener is nothing that the compiler asks.",
-    {"cond": "a condition."}, "if T.likely(i < 60):", "    N[i] = 1",
-)  # fmt: skip
+    lambda cond: cond,
+    "likely",
+    "The condition: which way is taken oftener is nothing that the compiler asks.",
+    {"cond": "a condition."},
+    "if T.likely(i < 60):",
+    "    N[i] = 1",
+)
 fmul = made_word(
-    lambda x, y: x * y, "fmul", "``x * y``, rounded by itself, as every product is.", {"x, y": "floats."},
+    lambda x, y: x * y,
+    "fmul",
+    "``x * y``, rounded by itself, as every product is.",
+    {"x, y": "floats."},
     "C[i, 0] = T.fmul(A[i, 0], B[i, 0])",
-)  # fmt: skip
+)
 
 
 call_pure_extern = made_word(
-    lambda dtype, func_name, *args: call_extern(dtype, func_name, *args), "call_pure_extern",
-    "`call_extern` of a function that changes nothing.", {"dtype, func_name, args": "as those of `call_extern`."},
+    lambda dtype, func_name, *args: call_extern(dtype, func_name, *args),
+    "call_pure_extern",
+    "`call_extern` of a function that changes nothing.",
+    {"dtype, func_name, args": "as those of `call_extern`."},
     'T.import_source("__device__ float twice(float x) { return 2 * x; }")',
     'C[tx // 64, tx % 64] = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])',
-)  # fmt: skip
+)
 
 
 @word
@@ -82,11 +94,13 @@ def tvm_storage_sync(storage_scope: object) -> None:
 
 
 allocate = made_word(
-    lambda shape, dtype="float32", scope="global", annotations=None: alloc_buffer(shape, dtype, scope), "allocate",
+    lambda shape, dtype="float32", scope="global", annotations=None: alloc_buffer(shape, dtype, scope),
+    "allocate",
     "`alloc_buffer` under TVM's name.",
     {"shape, dtype, scope": "as those of `alloc_buffer`.", "annotations": "accepted for TVM's sake."},
-    'scratch = T.allocate((64, 64), "float32", scope="shared")', "T.copy(A, scratch)",
-)  # fmt: skip
+    'scratch = T.allocate((64, 64), "float32", scope="shared")',
+    "T.copy(A, scratch)",
+)
 
 
 # Registers, barriers, clusters --------------------------------------------------------------------
@@ -95,29 +109,38 @@ allocate = made_word(
 _REGISTERS = {"reg_count": "a multiple of 8 from 24 to 256."}
 
 inc_max_nreg = made_word(
-    lambda reg_count: set_max_nreg(reg_count, 1), "inc_max_nreg",
-    "`set_max_nreg` of more registers than the block begins with.", _REGISTERS,
-)  # fmt: skip
+    lambda reg_count: set_max_nreg(reg_count, 1),
+    "inc_max_nreg",
+    "`set_max_nreg` of more registers than the block begins with.",
+    _REGISTERS,
+)
 dec_max_nreg = made_word(
-    lambda reg_count: set_max_nreg(reg_count, 0), "dec_max_nreg",
-    "`set_max_nreg` of fewer registers than the block begins with.", _REGISTERS,
-)  # fmt: skip
+    lambda reg_count: set_max_nreg(reg_count, 0),
+    "dec_max_nreg",
+    "`set_max_nreg` of fewer registers than the block begins with.",
+    _REGISTERS,
+)
 ptx_arrive_cluster_barrier = made_word(
-    lambda mbarrier, cta_id: mbarrier_arrive(mbarrier, cta_id), "ptx_arrive_cluster_barrier",
+    lambda mbarrier, cta_id: mbarrier_arrive(mbarrier, cta_id),
+    "ptx_arrive_cluster_barrier",
     "`mbarrier_arrive` at the barrier of another block of the cluster.",
     {"mbarrier, cta_id": "as those of `mbarrier_arrive`."},
-)  # fmt: skip
+)
 ptx_arrive_barrier_expect_tx = made_word(
-    lambda barrier, count: mbarrier_arrive_expect_tx(barrier, count), "ptx_arrive_barrier_expect_tx",
+    lambda barrier, count: mbarrier_arrive_expect_tx(barrier, count),
+    "ptx_arrive_barrier_expect_tx",
     "`mbarrier_arrive_expect_tx` under TVM's name.",
     {"barrier_id": "a barrier.", "byte_count": "bytes that are announced."},
-)  # fmt: skip
+)
 
 
 get_cluster_size = made_word(
-    lambda: math.prod(get_cluster_dims()), "get_cluster_size", "How many blocks a cluster has; 1 where there are none.",
-    {}, "C[tx // 64, tx % 64] = T.get_cluster_size()",
-)  # fmt: skip
+    lambda: math.prod(get_cluster_dims()),
+    "get_cluster_size",
+    "How many blocks a cluster has; 1 where there are none.",
+    {},
+    "C[tx // 64, tx % 64] = T.get_cluster_size()",
+)
 
 
 @word
@@ -137,9 +160,12 @@ def get_cluster_id(dim: int = 0) -> Value:
 
 
 get_cluster_ids = made_word(
-    lambda: [get_cluster_id(dim) for dim in range(len(get_block_bindings()))], "get_cluster_ids",
-    "`get_cluster_id` along every dimension of the grid.", {}, "C[tx // 64, tx % 64] = T.get_cluster_ids()[0]",
-)  # fmt: skip
+    lambda: [get_cluster_id(dim) for dim in range(len(get_block_bindings()))],
+    "get_cluster_ids",
+    "`get_cluster_id` along every dimension of the grid.",
+    {},
+    "C[tx // 64, tx % 64] = T.get_cluster_ids()[0]",
+)
 
 
 @word
@@ -159,9 +185,12 @@ def get_cluster_extent(dim: int = 0) -> Value:
 
 
 get_cluster_extents = made_word(
-    lambda: [get_cluster_extent(dim) for dim in range(3)], "get_cluster_extents",
-    "`get_cluster_extent` along all three dimensions.", {}, "C[tx // 64, tx % 64] = T.get_cluster_extents()[2]",
-)  # fmt: skip
+    lambda: [get_cluster_extent(dim) for dim in range(3)],
+    "get_cluster_extents",
+    "`get_cluster_extent` along all three dimensions.",
+    {},
+    "C[tx // 64, tx % 64] = T.get_cluster_extents()[2]",
+)
 
 
 # Products by warpgroups ---------------------------------------------------------------------------
@@ -202,17 +231,26 @@ def warpgroup_fence_operand(
 
 
 warpgroup_wait = made_word(
-    lambda num_mma: wait_wgmma(num_mma), "warpgroup_wait", "`wait_wgmma` under another name.",
+    lambda num_mma: wait_wgmma(num_mma),
+    "warpgroup_wait",
+    "`wait_wgmma` under another name.",
     {"num_mma": "how many may still run."},
-)  # fmt: skip
+)
 
 
 @word
 def wgmma_gemm_sp(
-    A_sparse: object, E: object, B: object, C: object, transpose_A: bool = False, transpose_E: bool = False,
+    A_sparse: object,
+    E: object,
+    B: object,
+    C: object,
+    transpose_A: bool = False,
+    transpose_E: bool = False,
     transpose_B: bool = False,
-    policy: object = GemmWarpPolicy.Square, clear_accum: object = False, annotations: object = None,
-) -> None:  # fmt: skip
+    policy: object = GemmWarpPolicy.Square,
+    clear_accum: object = False,
+    annotations: object = None,
+) -> None:
     """`gemm_sp`, which has ended when the statement has; `wait_wgmma` behind it waits for nothing.
 
     Parameters

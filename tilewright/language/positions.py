@@ -39,10 +39,15 @@ def _position(kind: str, meaning: str) -> Callable[..., None]:
         "dim": "the dimension, counted in the tile's own shape; from the end where negative.",
     }
     return made_word(
-        call, f"reduce_arg{kind}", f"The position of the {meaning} element along one dimension of a tile: of equal "
-        "ones the first, of NaN the first of all.", parameters, "T.copy(A, tile)",
-        'places = T.alloc_fragment((64,), "int32")', f"{what}(tile, places, dim=1)",
-    )  # fmt: skip
+        call,
+        f"reduce_arg{kind}",
+        f"The position of the {meaning} element along one dimension of a tile: of equal "
+        "ones the first, of NaN the first of all.",
+        parameters,
+        "T.copy(A, tile)",
+        'places = T.alloc_fragment((64,), "int32")',
+        f"{what}(tile, places, dim=1)",
+    )
 
 
 def _checked(source: ir.Region, destination: ir.Region, dim: int, what: str) -> int:

@@ -135,9 +135,13 @@ def _words(what: str) -> list[Expr]:
 
 
 rng_rand = made_word(
-    lambda: Scalar(_words("T.rng_rand")[0], in_kernel("T.rng_rand").frame), "rng_rand", "A random uint32.", {},
-    "T.rng_init(42)", 'C[tx // 64, tx % 64] = T.cast(T.rng_rand() % 10, "float32")',
-)  # fmt: skip
+    lambda: Scalar(_words("T.rng_rand")[0], in_kernel("T.rng_rand").frame),
+    "rng_rand",
+    "A random uint32.",
+    {},
+    "T.rng_init(42)",
+    'C[tx // 64, tx % 64] = T.cast(T.rng_rand() % 10, "float32")',
+)
 
 
 @word

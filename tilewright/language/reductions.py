@@ -21,9 +21,14 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
     what = f"T.reduce_{kind}"
 
     def call(
-        buffer: object, out: object, dim: object = -1, clear: bool = True, batch: int = 1, nan_propagate: bool = False,
-        annotations: object = None
-    ) -> None:  # fmt: skip
+        buffer: object,
+        out: object,
+        dim: object = -1,
+        clear: bool = True,
+        batch: int = 1,
+        nan_propagate: bool = False,
+        annotations: object = None,
+    ) -> None:
         if nan_propagate and kind in ("max", "min", "absmax"):
             _reduce_with_nan(buffer, out, kind, dim, clear, what)
         else:
@@ -38,10 +43,14 @@ def _reduction(kind: str, meaning: str) -> Callable[..., None]:
             "whether NaN among the elements is the result; the greatest and least leave it out otherwise.",
     }  # fmt: skip
     return made_word(
-        call, f"reduce_{kind}", f"{meaning} along one dimension of a tile.", parameters,
+        call,
+        f"reduce_{kind}",
+        f"{meaning} along one dimension of a tile.",
+        parameters,
         f'values, result = T.alloc_fragment((64, 8), "{dtype}"), T.alloc_fragment((64,), "{dtype}")',
-        "T.clear(values)", f"T.reduce_{kind}(values, result, dim=1)",
-    )  # fmt: skip
+        "T.clear(values)",
+        f"T.reduce_{kind}(values, result, dim=1)",
+    )
 
 
 def _reduce(buffer: object, out: object, kind: str, dim: object, clear: bool, what: str) -> None:
@@ -91,11 +100,16 @@ def _reduce_with_nan(buffer: object, out: object, kind: str, dim: object, clear:
 REDUCTIONS: dict[str, Callable[..., None]] = {
     f"reduce_{kind}": _reduction(kind, meaning)
     for kind, meaning in (
-        ("sum", "The sum"), ("max", "The maximum"), ("min", "The minimum"), ("absmax", "The greatest absolute value"),
-        ("abssum", "The sum of absolute values"), ("bitand", "Bitwise and"), ("bitor", "Bitwise or"),
+        ("sum", "The sum"),
+        ("max", "The maximum"),
+        ("min", "The minimum"),
+        ("absmax", "The greatest absolute value"),
+        ("abssum", "The sum of absolute values"),
+        ("bitand", "Bitwise and"),
+        ("bitor", "Bitwise or"),
         ("bitxor", "Bitwise exclusive or"),
     )
-}  # fmt: skip
+}
 """The reductions by name."""
 
 

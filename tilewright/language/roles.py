@@ -104,9 +104,7 @@ def channel(
     one_of(scope, ir.CHANNEL_SCOPES, "the scope of T.channel")
     name = builder.take_name("channel")
     stages = depths.pop()
-    made = ir.Channel(
-        name, tuple(tiles), stages, _names(writers), _names(readers), scope, span=statement_here()
-    )  # fmt: skip
+    made = ir.Channel(name, tuple(tiles), stages, _names(writers), _names(readers), scope, span=statement_here())
     builder.append(made)
     return Channel(name, stages, builder.frame)
 
@@ -216,9 +214,15 @@ def role(name: str, warps: object, registers: object = None, instances: object =
 @called("wgmma_mma")
 @word
 def wgmma_gemm(
-    A: object, B: object, C: object, transpose_A: bool = False, transpose_B: bool = False, policy: object = "square",
-    clear_accum: object = False, annotations: object = None,
-) -> None:  # fmt: skip
+    A: object,
+    B: object,
+    C: object,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: object = "square",
+    clear_accum: object = False,
+    annotations: object = None,
+) -> None:
     """`gemm` by whole warpgroups, started and not waited for: `wait_wgmma` does that before C is touched.
 
     Until then A and B stay as they are.  Operands are as those of `gemm`; A and B lie in shared tiles that

@@ -83,14 +83,27 @@ def _as_float(code: ir.Expr) -> ir.Expr:
 
 @word
 def fp8_scaled_matmul(
-    A_fp8: object, A_scale: object, B_fp8: object, B_scale: object, C_out: object, *, transpose_B: bool = False,
-    accum_dtype: object = "float32", exact: bool = False, fast: bool = False, target: object = None,
-    scale_format: str | None = None, scale_block_size: int | None = None,
+    A_fp8: object,
+    A_scale: object,
+    B_fp8: object,
+    B_scale: object,
+    C_out: object,
+    *,
+    transpose_B: bool = False,
+    accum_dtype: object = "float32",
+    exact: bool = False,
+    fast: bool = False,
+    target: object = None,
+    scale_format: str | None = None,
+    scale_block_size: int | None = None,
     block_scale_layout: BlockScaledLayout | None = None,
-    a_scale_offset: object = None, b_scale_offset: object = None, c_row_offset: object = None,
+    a_scale_offset: object = None,
+    b_scale_offset: object = None,
+    c_row_offset: object = None,
     c_col_offset: object = None,
-    simd_group_width: object = None, outputs_per_block: object = None,
-) -> None:  # fmt: skip
+    simd_group_width: object = None,
+    outputs_per_block: object = None,
+) -> None:
     """``C_out += (A_fp8 * A_scale) @ (B_fp8 * B_scale)`` on tiles of 8-bit floats.
 
     Parameters
@@ -282,9 +295,7 @@ class _Scale:
     def at(self, line: ir.Expr, first: int) -> ir.Expr:
         """The scale of a row of A, or a column of B, for the run of K that begins at `first`, float32."""
         place = list(self.region.starts)
-        for axis, step in (
-            (self.line_axis, line // self.each), (self.part_axis, ir.const(first // self.run))
-        ):  # fmt: skip
+        for axis, step in ((self.line_axis, line // self.each), (self.part_axis, ir.const(first // self.run))):
             if axis is not None:
                 place[axis] = place[axis] + step
         return _as_float(ir.Load(self.region.dtype, self.region.buffer, tuple(place)))

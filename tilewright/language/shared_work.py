@@ -60,8 +60,10 @@ def in_order(bodies: Mapping[frozenset[int], Sequence[ir.Seq]], further: Mapping
         return False
     return any(
         warps != others and (shared_written(one) & shared_used(part) or shared_used(one) & shared_written(part))
-        for warps, part in further.items() for others, some in bodies.items() for one in some
-    )  # fmt: skip
+        for warps, part in further.items()
+        for others, some in bodies.items()
+        for one in some
+    )
 
 
 def waits(part: ir.Seq) -> bool:

@@ -92,9 +92,13 @@ class Sink:
                 made, reads = _made(one), mentioned(one) - own
                 others = {root(buffer) for buffer in _written(one)} - own
                 elsewhere = {
-                    tile for of, need in enumerate(needs) if one in need
-                    for by, tiles in enumerate(written) if by != of for tile in tiles
-                }  # fmt: skip
+                    tile
+                    for of, need in enumerate(needs)
+                    if one in need
+                    for by, tiles in enumerate(written)
+                    if by != of
+                    for tile in tiles
+                }
                 if not reads.isdisjoint(changed | elsewhere) or _meets(one):
                     stuck |= made & own
                 elif others:  # what is of no thread alone is made once; fragments beside it are no role's

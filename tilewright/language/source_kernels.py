@@ -20,9 +20,13 @@ from tilewright.texts import read_text
 
 @word
 def CUDASourceCodeKernel(
-    *blocks: object, threads: object = None, source_code_or_path: object, entry_name: str = "main_kernel",
-    cluster_dims: object = None, prelude: str | None = None,
-) -> AbstractContextManager[None]:  # fmt: skip
+    *blocks: object,
+    threads: object = None,
+    source_code_or_path: object,
+    entry_name: str = "main_kernel",
+    cluster_dims: object = None,
+    prelude: str | None = None,
+) -> AbstractContextManager[None]:
     """A grid of blocks whose threads run a ``__global__`` function of CUDA text.
 
     The function gets the program's parameters in their order, tensors as pointers, and behind them the sizes of
@@ -60,10 +64,16 @@ def CUDASourceCodeKernel(
         raise NumberExpected(f"entry_name of {what}", "the name of a __global__ function of the text", repr(entry_name))
     builder = current(what)
     passed = [one for one in builder.params.values() if one is not None]
-    sizes = list(dict.fromkeys(
-        size for one in passed if isinstance(one, Buffer) for extent in one.shape if not isinstance(extent, int)
-        for size in find(extent, Var)
-    ))  # fmt: skip
+    sizes = list(
+        dict.fromkeys(
+            size
+            for one in passed
+            if isinstance(one, Buffer)
+            for extent in one.shape
+            if not isinstance(extent, int)
+            for size in find(extent, Var)
+        )
+    )
     wanted = len([one for one in found[1].split(",") if one.strip()])
     if wanted not in (len(passed), len(passed) + len(sizes)):
         raise NumberExpected(

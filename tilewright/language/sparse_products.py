@@ -21,11 +21,20 @@ from tilewright.ops.base import element, matrix_shape, parallel, store_element
 
 @word
 def gemm_sp(
-    A_sparse: object, E: object, B: object, C: object, transpose_A: bool = False, transpose_E: bool = False,
+    A_sparse: object,
+    E: object,
+    B: object,
+    C: object,
+    transpose_A: bool = False,
+    transpose_E: bool = False,
     transpose_B: bool = False,
-    policy: object = GemmWarpPolicy.Square, clear_accum: object = False, k_pack: int = 1, wg_wait: int = 0,
-    annotations: object = None, order: str = "rows",
-) -> None:  # fmt: skip
+    policy: object = GemmWarpPolicy.Square,
+    clear_accum: object = False,
+    k_pack: int = 1,
+    wg_wait: int = 0,
+    annotations: object = None,
+    order: str = "rows",
+) -> None:
     """``C += A @ B`` where two of every four neighbours along the rows of A are zero, and left out.
 
     Parameters

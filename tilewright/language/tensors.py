@@ -291,9 +291,15 @@ def make_tensor(
 
 @word
 def match_buffer(
-    param: object, shape: object, dtype: object = None, strides: object = None, elem_offset: object = None,
-    scope: str = "global", align: int = 0, offset_factor: int = 0,
-) -> BufferProxy:  # fmt: skip
+    param: object,
+    shape: object,
+    dtype: object = None,
+    strides: object = None,
+    elem_offset: object = None,
+    scope: str = "global",
+    align: int = 0,
+    offset_factor: int = 0,
+) -> BufferProxy:
     """The tensor that a parameter annotated with `handle` is: callers pass one of this shape and dtype, which is
     checked, and its sizes are bound.
 
@@ -321,7 +327,7 @@ def match_buffer(
 @word
 def make_tensor_from_addr(
     addr: object, shape: object, dtype: object = None, strides: object = None, storage_scope: str = "global"
-) -> BufferProxy:  # fmt: skip
+) -> BufferProxy:
     """`make_tensor` of an address.
 
     Parameters

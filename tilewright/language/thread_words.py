@@ -183,9 +183,10 @@ class _Asynchronous(Rewriter):
             pieces = size // piece if piece else None
         if pieces is None:
             raise NumberExpected(
-                "a store in T.attr(..., 'async_scope')", "vector loops that copy 4, 8 or 16 bytes from a tensor",
-                "another"
-            ).at(store.span)  # fmt: skip
+                "a store in T.attr(..., 'async_scope')",
+                "vector loops that copy 4, 8 or 16 bytes from a tensor",
+                "another",
+            ).at(store.span)
         assert isinstance(load, ir.Load)
         width = count // pieces
         made: list[ir.Statement] = []

@@ -94,11 +94,19 @@ def prefetch_of(value: object, eviction: object, what: str) -> int | None:
 
 @word
 def copy(
-    src: object, dst: object, *, coalesced_width: object = None, disable_tma: bool = False,
+    src: object,
+    dst: object,
+    *,
+    coalesced_width: object = None,
+    disable_tma: bool = False,
     eviction_policy: object = None,
-    prefer_instruction: object = None, multicast: bool = False, rank: object = None, l2_prefetch: object = None,
-    annotations: object = None, loop_layout: object = None,
-) -> None:  # fmt: skip
+    prefer_instruction: object = None,
+    multicast: bool = False,
+    rank: object = None,
+    l2_prefetch: object = None,
+    annotations: object = None,
+    loop_layout: object = None,
+) -> None:
     """Copy a tile from any memory to any other, converting its dtype.
 
     Parameters
@@ -133,10 +141,16 @@ def copy(
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
     advised = prefetch_of(l2_prefetch, eviction, "T.copy")
     operator = ops.Copy(
-        source, destination, width, prefer or ("threads" if disable_tma else None), eviction, bool(multicast),
-        None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy"), prefetch=advised,
+        source,
+        destination,
+        width,
+        prefer or ("threads" if disable_tma else None),
+        eviction,
+        bool(multicast),
+        None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy"),
+        prefetch=advised,
         span=statement_here(),
-    )  # fmt: skip
+    )
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)
@@ -205,14 +219,25 @@ def _set(buffer: object, value: object, what: str) -> None:
 
 @word
 def gemm(
-    A: object, B: object, C: object, transpose_A: bool = False, transpose_B: bool = False,
-    policy: object = GemmWarpPolicy.Square, clear_accum: object = False, mbar: object = None,
-    annotations: object = None, *,
-    k_pack: int = 1, wg_wait: int = 0, scale_A: object = None, scale_B: object = None, shift: object = None,
+    A: object,
+    B: object,
+    C: object,
+    transpose_A: bool = False,
+    transpose_B: bool = False,
+    policy: object = GemmWarpPolicy.Square,
+    clear_accum: object = False,
+    mbar: object = None,
+    annotations: object = None,
+    *,
+    k_pack: int = 1,
+    wg_wait: int = 0,
+    scale_A: object = None,
+    scale_B: object = None,
+    shift: object = None,
     groups: object = None,
     promote_every: object = None,
     shift_B: object = None,
-) -> None:  # fmt: skip
+) -> None:
     """``C += A @ B`` on tiles.
 
     Parameters
@@ -255,9 +280,21 @@ def gemm(
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
     chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
     operator = ops.Gemm(
-        a, b, c, bool(transpose_A), bool(transpose_B), drop, chosen, scale_a, scale_b, every, added, parts, added_b,
+        a,
+        b,
+        c,
+        bool(transpose_A),
+        bool(transpose_B),
+        drop,
+        chosen,
+        scale_a,
+        scale_b,
+        every,
+        added,
+        parts,
+        added_b,
         span=statement_here(),
-    )  # fmt: skip
+    )
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 
@@ -300,9 +337,16 @@ def _is_batch(tile: ir.Region) -> bool:
 
 @word
 def decode(
-    source: object, destination: object, *, scale: object = None, zero: object = None, zeros_mode: str = "original",
-    group_size: object = None, axis: object = -1, codebook: Iterable[float] | None = None,
-) -> None:  # fmt: skip
+    source: object,
+    destination: object,
+    *,
+    scale: object = None,
+    zero: object = None,
+    zeros_mode: str = "original",
+    group_size: object = None,
+    axis: object = -1,
+    codebook: Iterable[float] | None = None,
+) -> None:
     """Low-bit codes become operands: ``destination = (source - zero) * scale``.
 
     Parameters
@@ -324,11 +368,16 @@ def decode(
     in_kernel("T.decode")
     codes, values = pair(source, destination, "T.decode")
     operator = ops.Decode(
-        values, codes, _scale(scale, "scale"), _scale(zero, "zero"), zeros_mode,
+        values,
+        codes,
+        _scale(scale, "scale"),
+        _scale(zero, "zero"),
+        zeros_mode,
         None if group_size is None else constant(group_size, "group_size of T.decode"),
-        constant(axis, "axis of T.decode"), None if codebook is None else tuple(float(v) for v in codebook),
+        constant(axis, "axis of T.decode"),
+        None if codebook is None else tuple(float(v) for v in codebook),
         span=statement_here(),
-    )  # fmt: skip
+    )
     record_tiles(operator, "T.decode", source=codes, destination=values)
 
 
@@ -340,11 +389,18 @@ def _scale(value: object, name: str) -> ir.Region | ir.Expr | None:
 
 @word
 def unpack(
-    source: object, form: FragmentRecords, codes: object = None, scale: object = None, zero: object = None,
+    source: object,
+    form: FragmentRecords,
+    codes: object = None,
+    scale: object = None,
+    zero: object = None,
     first: int = 0,
-    offset: int | None = None, scaled: bool = False, zeros_mode: str | None = None, table: object = None,
+    offset: int | None = None,
+    scaled: bool = False,
+    zeros_mode: str | None = None,
+    table: object = None,
     lifted: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Take records of a packed weight apart.
 
     Parameters
@@ -370,9 +426,19 @@ def unpack(
     of_codes, of_scale, of_zero, of_table = tiles
     words = region_of(source, "the source of T.unpack")
     operator = ops.Unpack(
-        words, form, of_codes, of_scale, of_zero, int(first), offset, bool(scaled), zeros_mode, of_table, bool(lifted),
+        words,
+        form,
+        of_codes,
+        of_scale,
+        of_zero,
+        int(first),
+        offset,
+        bool(scaled),
+        zeros_mode,
+        of_table,
+        bool(lifted),
         span=statement_here(),
-    )  # fmt: skip
+    )
     record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero, table=of_table)
 
 

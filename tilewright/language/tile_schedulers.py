@@ -124,10 +124,16 @@ class PersistentTileScheduler(BaseTileScheduler):
 
     @author_facing
     def __init__(
-        self, num_m_tiles: object, num_n_tiles: object, num_workers: object = None, swizzle_size: object = 1,
+        self,
+        num_m_tiles: object,
+        num_n_tiles: object,
+        num_workers: object = None,
+        swizzle_size: object = 1,
         column_major: bool = True,
-        cluster_size: object = 1, stateful: bool = True, name: str | None = None,
-    ) -> None:  # fmt: skip
+        cluster_size: object = 1,
+        stateful: bool = True,
+        name: str | None = None,
+    ) -> None:
         what = "T.PersistentTileScheduler"
         width = constant(swizzle_size, f"swizzle_size of {what}")
         blocks = constant(cluster_size, f"cluster_size of {what}")

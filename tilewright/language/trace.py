@@ -68,9 +68,11 @@ class PrimFunc:
 
     def with_attr(self, key: str, value: object) -> PrimFunc:
         """The same function under another name (``global_symbol``), or with another attribute."""
-        changed = {"name": str(value)} if key == "global_symbol" else {
-            "attributes": tuple({**dict(self.function.attributes), key: value}.items())
-        }  # fmt: skip
+        changed = (
+            {"name": str(value)}
+            if key == "global_symbol"
+            else {"attributes": tuple({**dict(self.function.attributes), key: value}.items())}
+        )
         return PrimFunc(replace(self.function, **changed), self.span)  # type: ignore[arg-type]
 
     def with_outputs(self, indices: int | Sequence[int] | None) -> PrimFunc:
@@ -295,7 +297,7 @@ def add_parameter(builder: Builder, name: str, annotation: object) -> Any:
 
 def run(
     builder: Builder, function: Callable[..., object], values: Mapping[str, object], alone: bool = False
-) -> tuple[Any, Span | None]:  # fmt: skip
+) -> tuple[Any, Span | None]:
     """Run the rewritten function; mistakes leave with the author's line and without our frames.
 
     Parameters
@@ -347,9 +349,13 @@ def finish(builder: Builder, outputs: tuple[ir.Buffer, ...]) -> PrimFunc:
         params.append(param)
     body = without_results(ir.Seq(tuple(builder.root.statements), span=builder.span))
     function = ir.Function(
-        builder.name, (*params, *outputs), body, outputs,
-        attributes=tuple(sorted(builder.attributes.items())), span=builder.span,
-    )  # fmt: skip
+        builder.name,
+        (*params, *outputs),
+        body,
+        outputs,
+        attributes=tuple(sorted(builder.attributes.items())),
+        span=builder.span,
+    )
     check_sizes(function)
     try:
         verify(function)

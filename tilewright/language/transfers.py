@@ -29,10 +29,15 @@ def way(source: ir.Region, destination: ir.Region) -> str:
 
 @word
 def tma_copy(
-    src: object, dst: object, *, barrier: object = None, cluster_mask: object = None,
+    src: object,
+    dst: object,
+    *,
+    barrier: object = None,
+    cluster_mask: object = None,
     leader_scope_threads: object = None,
-    eviction_policy: object = None, annotations: object = None,
-) -> None:  # fmt: skip
+    eviction_policy: object = None,
+    annotations: object = None,
+) -> None:
     """Have the copy engine (sm_90 and above) move a tile; nothing waits for it here.
 
     A load announces its bytes at the barrier, and they complete there; threads still arrive by themselves, and readers
@@ -84,10 +89,17 @@ def tma_copy(
 
 @word
 def copy_cluster(
-    src: object, dst: object, *, dst_block: object = None, cluster_mask: object = None, remote_barrier: object = None,
-    eviction_policy: object = None, coalesced_width: object = None, annotations: object = None,
+    src: object,
+    dst: object,
+    *,
+    dst_block: object = None,
+    cluster_mask: object = None,
+    remote_barrier: object = None,
+    eviction_policy: object = None,
+    coalesced_width: object = None,
+    annotations: object = None,
     loop_layout: object = None,
-) -> None:  # fmt: skip
+) -> None:
     """A copy that other blocks of the cluster see: of a shared tile to another block, or of a tensor to several.
 
     Parameters
@@ -112,9 +124,15 @@ def copy_cluster(
         raise TileExpected(f"remote_barrier of {what}", "None", "one that T.alloc_cluster_barrier made")
     rank = as_expr(dst_block, INT32, f"dst_block of {what}")
     operator = ops.Copy(
-        source, destination, None, "bulk", rank=rank, barrier=barrier_of(remote_barrier, what), token=TMA_LOADS,
+        source,
+        destination,
+        None,
+        "bulk",
+        rank=rank,
+        barrier=barrier_of(remote_barrier, what),
+        token=TMA_LOADS,
         span=statement_here(),
-    )  # fmt: skip
+    )
     record_tiles(operator, what, source=source, destination=destination)
 
 
@@ -153,9 +171,14 @@ def tma_store_wait(count: object = 0, read: bool = True) -> None:
 
 @word
 def async_copy(
-    src: object, dst: object, *, coalesced_width: object = None, annotations: object = None, loop_layout: object = None,
-    eviction_policy: object = None
-) -> None:  # fmt: skip
+    src: object,
+    dst: object,
+    *,
+    coalesced_width: object = None,
+    annotations: object = None,
+    loop_layout: object = None,
+    eviction_policy: object = None,
+) -> None:
     """Begin a copy from a tensor to a shared tile by cp.async, and close its group; `ptx_wait_group` waits for it.
 
     Parameters
@@ -220,11 +243,14 @@ def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: obje
 
 
 ptx_commit_group = made_word(
-    lambda: in_kernel("T.ptx_commit_group").append(ir.Commit(BY_HAND, span=statement_here())), "ptx_commit_group",
-    "Close the executing threads' group of `ptx_cp_async` copies.", {},
-    "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)", "T.ptx_commit_group()",
+    lambda: in_kernel("T.ptx_commit_group").append(ir.Commit(BY_HAND, span=statement_here())),
+    "ptx_commit_group",
+    "Close the executing threads' group of `ptx_cp_async` copies.",
+    {},
+    "T.ptx_cp_async(shared[tx // 2, tx % 2 * 4], A[tx // 2, tx % 2 * 4], 4)",
+    "T.ptx_commit_group()",
     "T.ptx_wait_group(0)",
-)  # fmt: skip
+)
 
 
 @word

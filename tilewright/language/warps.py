@@ -47,20 +47,30 @@ def _index(
 _GROUP = {"warp_size": "threads of a group; those of a warp where None."}
 
 get_lane_idx = _index(
-    "get_lane_idx", "The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.", _GROUP,
-    lambda size: linear_thread() % _size(size, "warp_size", ir.WARP), "lane",
-)  # fmt: skip
+    "get_lane_idx",
+    "The thread's index in its warp, 0 to 31; or in its group of `warp_size` threads.",
+    _GROUP,
+    lambda size: linear_thread() % _size(size, "warp_size", ir.WARP),
+    "lane",
+)
 get_warp_idx = _index(
-    "get_warp_idx", "The index of the thread's warp in the block; or of its group of `warp_size` threads.", _GROUP,
-    lambda size: linear_thread() // _size(size, "warp_size", ir.WARP), "warp",
-)  # fmt: skip
+    "get_warp_idx",
+    "The index of the thread's warp in the block; or of its group of `warp_size` threads.",
+    _GROUP,
+    lambda size: linear_thread() // _size(size, "warp_size", ir.WARP),
+    "warp",
+)
 called("get_warp_idx_sync")(get_warp_idx)
 get_warp_group_idx = _index(
-    "get_warp_group_idx", "The index of the thread's warpgroup in the block: of four warps, unless said otherwise.",
+    "get_warp_group_idx",
+    "The index of the thread's warpgroup in the block: of four warps, unless said otherwise.",
     {"warp_size": "threads of a warp, 32 where None.", "warps_per_group": "4 where None."},
-    lambda size, warps: linear_thread()
-    // (_size(size, "warp_size", ir.WARP) * _size(warps, "warps_per_group", ir.WARPGROUP // ir.WARP)), "warpgroup",
-)  # fmt: skip
+    lambda size, warps: (
+        linear_thread()
+        // (_size(size, "warp_size", ir.WARP) * _size(warps, "warps_per_group", ir.WARPGROUP // ir.WARP))
+    ),
+    "warpgroup",
+)
 
 
 ALL_LANES = 0xFFFFFFFF
@@ -125,14 +135,19 @@ def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) 
 
 
 tvm_warp_activemask = made_word(
-    lambda: ALL_LANES, "tvm_warp_activemask", "All lanes: they meet in every word for warps.", {},
+    lambda: ALL_LANES,
+    "tvm_warp_activemask",
+    "All lanes: they meet in every word for warps.",
+    {},
     "C[tx // 64, tx % 64] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), tx, 0, 32, 32)",
-)  # fmt: skip
+)
 activemask = made_word(
-    lambda: _named(_ballot(True, "T.activemask"), "votes"), "activemask",
-    "The lanes of the warp that are here: all of them, since they meet in every word for warps.", {},
+    lambda: _named(_ballot(True, "T.activemask"), "votes"),
+    "activemask",
+    "The lanes of the warp that are here: all of them, since they meet in every word for warps.",
+    {},
     'C[tx // 64, tx % 64] = T.cast(T.popcount(T.activemask()), "float32")',
-)  # fmt: skip
+)
 
 
 def _mask(mask: object, what: str) -> int:
@@ -161,23 +176,33 @@ def _asked(
 
 
 ballot = made_word(
-    lambda predicate: _named(_ballot(predicate, "T.ballot"), "votes"), "ballot", "`ballot_sync` of all lanes.",
+    lambda predicate: _named(_ballot(predicate, "T.ballot"), "votes"),
+    "ballot",
+    "`ballot_sync` of all lanes.",
     {"predicate": "of each thread."},
     'C[tx // 64, tx % 64] = T.cast(T.popcount(T.ballot(tx % 2 == 0)), "float32")',
-)  # fmt: skip
+)
 ballot_sync = _asked(
-    "ballot_sync", "A word whose bit i is the condition of lane i.",
-    'T.cast(T.popcount(T.ballot_sync(tx % 2 == 0)), "float32")', False, lambda votes: votes,
-)  # fmt: skip
+    "ballot_sync",
+    "A word whose bit i is the condition of lane i.",
+    'T.cast(T.popcount(T.ballot_sync(tx % 2 == 0)), "float32")',
+    False,
+    lambda votes: votes,
+)
 any_sync = _asked(
-    "any_sync", "Whether the condition holds in some lane of the warp.", "T.if_then_else(T.any_sync(tx == 3), 1, 0)",
-    False, lambda votes: _named(ir.binary("ne", as_expr(votes), ir.const(0, UINT32)), "found"),
-)  # fmt: skip
+    "any_sync",
+    "Whether the condition holds in some lane of the warp.",
+    "T.if_then_else(T.any_sync(tx == 3), 1, 0)",
+    False,
+    lambda votes: _named(ir.binary("ne", as_expr(votes), ir.const(0, UINT32)), "found"),
+)
 all_sync = _asked(
-    "all_sync", "Whether the condition holds in every lane of the warp.",
-    "T.if_then_else(T.all_sync(tx < 100), 1, 0)", True,
+    "all_sync",
+    "Whether the condition holds in every lane of the warp.",
+    "T.if_then_else(T.all_sync(tx < 100), 1, 0)",
+    True,
     lambda votes: _named(ir.binary("eq", as_expr(votes), ir.const(0, UINT32)), "held"),
-)  # fmt: skip
+)
 
 
 def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:

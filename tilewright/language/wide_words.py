@@ -275,8 +275,12 @@ for _words in (1, 2, 4):
     _load(f"lds{32 * _words}", _words, "shared")
     _store(f"sts{32 * _words}", _words, "shared")
 for _name, _function, _meaning, _operands in (
-    ("add2", lambda x, y: x + y, "x + y", "xy"), ("sub2", lambda x, y: x - y, "x - y", "xy"),
-    ("mul2", lambda x, y: x * y, "x * y", "xy"), ("fma2", FUNCTIONS["fma"], "x * y + z", "xyz"),
-    ("max2", max_, "max(x, y)", "xy"), ("min2", min_, "min(x, y)", "xy"), ("abs2", abs_, "abs(x)", "x"),
-):  # fmt: skip
+    ("add2", lambda x, y: x + y, "x + y", "xy"),
+    ("sub2", lambda x, y: x - y, "x - y", "xy"),
+    ("mul2", lambda x, y: x * y, "x * y", "xy"),
+    ("fma2", FUNCTIONS["fma"], "x * y + z", "xyz"),
+    ("max2", max_, "max(x, y)", "xy"),
+    ("min2", min_, "min(x, y)", "xy"),
+    ("abs2", abs_, "abs(x)", "x"),
+):
     _packed(_name, _function, _meaning, _operands)

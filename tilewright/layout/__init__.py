@@ -1,12 +1,6 @@
 """Layouts: who holds which element of a tile. One small algebra for fragments, shared memory and packed weights."""
 
-from tilewright.layout.access import (
-    bank_conflicts,
-    common_vector,
-    fragment_conflicts,
-    vector_width,
-    warp_conflicts,
-)
+from tilewright.layout.access import bank_conflicts, common_vector, fragment_conflicts, vector_width, warp_conflicts
 from tilewright.layout.algebra import (
     broadcast,
     compacted,

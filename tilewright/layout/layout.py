@@ -230,8 +230,9 @@ class Layout:
         rows, columns = (1, 1, *self.shape)[-2:]
         cells = ""
         for row in range(min(rows, 16)):
-            places = [self.locate(*(*(0,) * self.rank, row, column)[-self.rank :]) for column in range(min(columns,
-                16))]  # fmt: skip
+            places = [
+                self.locate(*(*(0,) * self.rank, row, column)[-self.rank :]) for column in range(min(columns, 16))
+            ]
             cells += "<tr>" + "".join(f"<td>{_place(place)}</td>" for place in places) + "</tr>"
         return f"<code>{html.escape(str(self))}</code><table>{cells}</table>"
 

@@ -295,10 +295,7 @@ def _row_major(parts: Sequence[np.ndarray], ranges: Sequence[int]) -> np.ndarray
 
 
 def from_thread_and_index(
-    shape: Sequence[int],
-    thread: Callable[..., object],
-    index: Callable[..., object] | None = None,
-    replicate: int = 1,
+    shape: Sequence[int], thread: Callable[..., object], index: Callable[..., object] | None = None, replicate: int = 1
 ) -> Layout | TableLayout:
     """A fragment from an author's functions of the coordinates.
 
@@ -322,8 +319,7 @@ def _evaluated(shape: Sequence[int], function: Callable[..., object]) -> list[np
         points = [function(*map(int, point)) for point in axes.reshape(len(axes), -1).T]
         found = tuple(np.array(points).T) if isinstance(points[0], tuple) else np.array(points)
     parts = found if isinstance(found, (tuple, list)) else (found,)
-    return [np.broadcast_to(np.asarray(p).reshape(-1), math.prod(shape)).reshape(tuple(shape))
-            for p in parts]  # fmt: skip
+    return [np.broadcast_to(np.asarray(p).reshape(-1), math.prod(shape)).reshape(tuple(shape)) for p in parts]
 
 
 def _ranks(threads: np.ndarray) -> np.ndarray:

@@ -113,9 +113,22 @@ def _mfma(
     d_layout = result(side, 1 if d == F64 else 4)
     kind = "smfmac" if sparse else "mfma"
     return WaveProduct(
-        f"v_{kind}_{name}", generation, 64, side, side, k, a, b, d, left, right, d_layout, cycles,
-        f"{kind}_{_called(name)}", sparse
-    )  # fmt: skip
+        f"v_{kind}_{name}",
+        generation,
+        64,
+        side,
+        side,
+        k,
+        a,
+        b,
+        d,
+        left,
+        right,
+        d_layout,
+        cycles,
+        f"{kind}_{_called(name)}",
+        sparse,
+    )
 
 
 def _called(name: str) -> str:
@@ -135,9 +148,22 @@ def _wmma(
     d_layout = result(16, 1 if first else 8, 32)
     builtin = f"wmma_{name}_w32" + "_gfx12" * (not first)
     return WaveProduct(
-        f"v_wmma_{name}", generation, 32, 16, 16, k, a, b, d, left, permuted(left, (1, 0)), d_layout, cycles,
-        builtin, padded=padded,
-    )  # fmt: skip
+        f"v_wmma_{name}",
+        generation,
+        32,
+        16,
+        16,
+        k,
+        a,
+        b,
+        d,
+        left,
+        permuted(left, (1, 0)),
+        d_layout,
+        cycles,
+        builtin,
+        padded=padded,
+    )
 
 
 HALVES = (("f16", (F16, F16, F32)), ("bf16", (BF16, BF16, F32)))
@@ -225,17 +251,42 @@ def _function(one: WaveProduct, steps: int) -> MatrixInstruction:
     left = one.left if first else operand(16, k, one.lanes)  # any order of k will do that both operands have
     kind = {"rdna3": "wmma", "rdna4": "wmma12"}.get(one.generation, "mfma")
     return MatrixInstruction(
-        f"{kind}_m16n16k{k}", one.lanes, 16, 16, k, one.a, one.b, one.d, REGISTERS, REGISTERS,
-        left, permuted(left, (1, 0)), one.result if first else permuted(one.result, (1, 0)), rate=one.rate,
-    )  # fmt: skip
+        f"{kind}_m16n16k{k}",
+        one.lanes,
+        16,
+        16,
+        k,
+        one.a,
+        one.b,
+        one.d,
+        REGISTERS,
+        REGISTERS,
+        left,
+        permuted(left, (1, 0)),
+        one.result if first else permuted(one.result, (1, 0)),
+        rate=one.rate,
+    )
 
 
 def _sparse(one: WaveProduct) -> MatrixInstruction:
     """The function of a product whose left operand is sparse: it is the instruction's, so that results lie as there."""
     return MatrixInstruction(
-        f"smfmac_m16n16k{one.k}", one.lanes, 16, 16, one.k, one.a, one.b, one.d, REGISTERS, REGISTERS, one.left,
-        one.right, one.result, rate=one.rate, sparse=True,
-    )  # fmt: skip
+        f"smfmac_m16n16k{one.k}",
+        one.lanes,
+        16,
+        16,
+        one.k,
+        one.a,
+        one.b,
+        one.d,
+        REGISTERS,
+        REGISTERS,
+        one.left,
+        one.right,
+        one.result,
+        rate=one.rate,
+        sparse=True,
+    )
 
 
 def _unsigned(one: MatrixInstruction) -> list[MatrixInstruction]:
@@ -373,37 +424,93 @@ _OWN = {"cdna": frozenset({"mfma", "transposed_bytes", "transposed_halves"}),
 
 
 def _arch(
-    name: str, generation: str, *features: str, gigabytes: float, megahertz: float = 2100, lanes: int = 128,
-    direct: tuple[int, ...] = (), shared_bytes: int = 64 * _KB, **facts: Any,
-) -> AmdArch:  # fmt: skip
+    name: str,
+    generation: str,
+    *features: str,
+    gigabytes: float,
+    megahertz: float = 2100,
+    lanes: int = 128,
+    direct: tuple[int, ...] = (),
+    shared_bytes: int = 64 * _KB,
+    **facts: Any,
+) -> AmdArch:
     dense, sparse = instructions_of(generation)
     family = generation[:4]
     return AmdArch(
-        "hip", name, _COMMON | _OWN[family] | set(features), generation=generation, vector_bytes=16, max_threads=1024,
-        matrix_instructions=dense, sparse_instructions=sparse, copy_instructions=_copies(direct),
-        rates=Rates(lanes, lanes // 2, megahertz * 1e6, gigabytes * 1e9), shared_bytes=shared_bytes,
-        core_shared_bytes=shared_bytes, **{**(_CDNA if family == "cdna" else _RDNA), **facts},
-    )  # fmt: skip
+        "hip",
+        name,
+        _COMMON | _OWN[family] | set(features),
+        generation=generation,
+        vector_bytes=16,
+        max_threads=1024,
+        matrix_instructions=dense,
+        sparse_instructions=sparse,
+        copy_instructions=_copies(direct),
+        rates=Rates(lanes, lanes // 2, megahertz * 1e6, gigabytes * 1e9),
+        shared_bytes=shared_bytes,
+        core_shared_bytes=shared_bytes,
+        **{**(_CDNA if family == "cdna" else _RDNA), **facts},
+    )
 
 
 ARCHITECTURES: Mapping[str, AmdArch] = {
     arch.name: arch
     for arch in (
         # One of the two dies of an MI250X.
-        _arch("gfx90a", "cdna2", direct=(4,), cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB, megahertz=1700,
-            gigabytes=1638),
+        _arch(
+            "gfx90a",
+            "cdna2",
+            direct=(4,),
+            cores=110,
+            lanes=64,
+            l1_bytes=16 * _KB,
+            l2_bytes=8 * _MB,
+            megahertz=1700,
+            gigabytes=1638,
+        ),
         # MI300X; the last level is the Infinity Cache.
-        _arch("gfx942", "cdna3", "packed_atomics", "fp8_fnuz", direct=(4,), cores=304, l1_bytes=32 * _KB,
-            l2_bytes=4 * _MB, l3_bytes=256 * _MB, gigabytes=5300),
+        _arch(
+            "gfx942",
+            "cdna3",
+            "packed_atomics",
+            "fp8_fnuz",
+            direct=(4,),
+            cores=304,
+            l1_bytes=32 * _KB,
+            l2_bytes=4 * _MB,
+            l3_bytes=256 * _MB,
+            gigabytes=5300,
+        ),
         # MI355X.
-        _arch("gfx950", "cdna4", "packed_atomics", "fp8_ocp", "read_transposed", direct=(16, 4),
-            shared_bytes=160 * _KB, cores=256, l1_bytes=32 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB, megahertz=2400,
-            gigabytes=8000),
+        _arch(
+            "gfx950",
+            "cdna4",
+            "packed_atomics",
+            "fp8_ocp",
+            "read_transposed",
+            direct=(16, 4),
+            shared_bytes=160 * _KB,
+            cores=256,
+            l1_bytes=32 * _KB,
+            l2_bytes=4 * _MB,
+            l3_bytes=256 * _MB,
+            megahertz=2400,
+            gigabytes=8000,
+        ),
         # RX 7900 XTX.
         _arch("gfx1100", "rdna3", cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500, gigabytes=960),
         # RX 9070 XT.
-        _arch("gfx1201", "rdna4", "fp8_ocp", "packed_atomics", cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB,
-            megahertz=2970, gigabytes=645),
+        _arch(
+            "gfx1201",
+            "rdna4",
+            "fp8_ocp",
+            "packed_atomics",
+            cores=64,
+            l2_bytes=8 * _MB,
+            l3_bytes=64 * _MB,
+            megahertz=2970,
+            gigabytes=645,
+        ),
     )
-}  # fmt: skip
+}
 """Every architecture by its compiler's name."""

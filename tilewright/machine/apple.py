@@ -46,7 +46,7 @@ _MULTIPLIED_A_CYCLE = 2 * 102
 def _product(function: str, a: DType, b: DType, accumulator: DType, rate: int) -> MatrixInstruction:
     return MatrixInstruction(
         function, LANES, 8, 8, 8, a, b, accumulator, REGISTERS, REGISTERS, PLACES, PLACES, PLACES, rate=rate
-    )  # fmt: skip
+    )
 
 
 def _cooperative() -> tuple[MatrixInstruction, ...]:
@@ -54,11 +54,22 @@ def _cooperative() -> tuple[MatrixInstruction, ...]:
     wide = repeat(COOPERATIVE_PLACES, 1, 2, REGISTER)
     return tuple(
         MatrixInstruction(
-            "cooperative_matmul2d", LANES, 16, 32, 16, kind, kind, F32, REGISTERS, REGISTERS, COOPERATIVE_PLACES,
-            wide, wide
+            "cooperative_matmul2d",
+            LANES,
+            16,
+            32,
+            16,
+            kind,
+            kind,
+            F32,
+            REGISTERS,
+            REGISTERS,
+            COOPERATIVE_PLACES,
+            wide,
+            wide,
         )
         for kind in (F16, BF16)
-    )  # fmt: skip
+    )
 
 
 def _products() -> tuple[MatrixInstruction, ...]:
@@ -131,12 +142,23 @@ def _arch(name: str, chip: Chip) -> AppleArch:
     cycles, moved = chip.gigahertz * 1e9, chip.gigabytes_a_second * 1e9
     rates = Rates(_LANES_A_CYCLE, _SHIFTED_A_CYCLE, cycles, moved, shared_units=True)
     return AppleArch(
-        "metal", name, _FEATURES, warp_size=LANES, vector_bytes=16, shared_bytes=32 << 10, max_threads=1024,
+        "metal",
+        name,
+        _FEATURES,
+        warp_size=LANES,
+        vector_bytes=16,
+        shared_bytes=32 << 10,
+        max_threads=1024,
         registers=128,
-        cores=chip.cores, l1_bytes=8 << 10, l2_bytes=8 << 20, matrix_instructions=_products(),
-        copy_instructions=_COPIES, untried_instructions=_cooperative() if chip.family >= 10 else (),
-        family=chip.family, rates=rates,
-    )  # fmt: skip
+        cores=chip.cores,
+        l1_bytes=8 << 10,
+        l2_bytes=8 << 20,
+        matrix_instructions=_products(),
+        copy_instructions=_COPIES,
+        untried_instructions=_cooperative() if chip.family >= 10 else (),
+        family=chip.family,
+        rates=rates,
+    )
 
 
 FAMILIES: Mapping[str, AppleArch] = {

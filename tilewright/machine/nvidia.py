@@ -38,9 +38,17 @@ class Device:
 
 
 def _device(
-    name: str, arch: str, cores: int, cache_mb: int, megahertz: int, gigabytes: float, tera: Mapping[str, float],
-    source: str, shared: float = 128, cache: float = 5120,
-) -> Device:  # fmt: skip
+    name: str,
+    arch: str,
+    cores: int,
+    cache_mb: int,
+    megahertz: int,
+    gigabytes: float,
+    tera: Mapping[str, float],
+    source: str,
+    shared: float = 128,
+    cache: float = 5120,
+) -> Device:
     """A record as data sheets have it: `tera` operations a second of dense matrices by type."""
     types = {**tera, "bfloat16": tera["float16"], "float8_e5m2": tera.get("float8_e4m3fn", 0.0)}
     # Units do powers of two in a cycle; what remains is rounding of the sheets.
@@ -48,9 +56,15 @@ def _device(
         kind: 2.0 ** round(math.log2(found * 1e6 / (cores * megahertz))) for kind, found in types.items() if found
     }
     rates = Rates(
-        lanes=64 if arch == "sm_80" else 128, shifts=64, cycles=megahertz * 1e6, bytes=gigabytes * 1e9,
-        products=tuple(sorted(a_cycle.items())), shared=shared, cache=cache, source=source,
-    )  # fmt: skip
+        lanes=64 if arch == "sm_80" else 128,
+        shifts=64,
+        cycles=megahertz * 1e6,
+        bytes=gigabytes * 1e9,
+        products=tuple(sorted(a_cycle.items())),
+        shared=shared,
+        cache=cache,
+        source=source,
+    )
     return Device(name, arch, cores, cache_mb * _MB, rates)
 
 

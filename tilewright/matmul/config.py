@@ -203,20 +203,28 @@ class MatmulConfig:
         point = Grouped(dtype(self.zeros_dtype or self.float_type).name, *groups, rows) if self.with_zeros else None
         kinds = {"original": "groups", "rescale": "rescale", "quantized": "packed"}
         return WeightFacts(
-            N=self.N, K=self.K, columns=self.K, format=self.format, group=min(columns, self.K), scale=scale,
-            zeros=kinds[self.zeros_mode] if self.with_zeros else "none", zero_point=point,
-        )  # fmt: skip
+            N=self.N,
+            K=self.K,
+            columns=self.K,
+            format=self.format,
+            group=min(columns, self.K),
+            scale=scale,
+            zeros=kinds[self.zeros_mode] if self.with_zeros else "none",
+            zero_point=point,
+        )
 
     def request(self) -> Request:
         """The call that `Matmul.forward` makes."""
         return Request(
-            activations=dtype(self.A_dtype).name, out=dtype(self.out_dtype).name,
+            activations=dtype(self.A_dtype).name,
+            out=dtype(self.out_dtype).name,
             activation_scales="group" if isinstance(self.a_scale, int) else self.a_scale or "none",
             activation_group=self.a_scale if isinstance(self.a_scale, int) else 0,
             quantize=None if self.quantize is None else dtype(self.quantize).name,
             bias=dtype(self.bias_dtype or self.float_type).name if self.with_bias else None,
-            residual=self.with_residual, function=self.function,
-        )  # fmt: skip
+            residual=self.with_residual,
+            function=self.function,
+        )
 
 
 _STORAGE = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")

@@ -139,7 +139,7 @@ def quant_bmm(
 
 def _check_operands(
     x: Any, weights: Sequence[PackedWeight], activation_scales: Array | None = None, quantize: str | None = None
-) -> None:  # fmt: skip
+) -> None:
     """The operands are tensors and weights, the scales one a token. Raises WrongArgumentKind, WrongArgumentShape,
     Unsupported."""
     arrays.device_of(x, "x")
@@ -212,9 +212,15 @@ def _makes_pairs(weight: PackedWeight, x: Array, quantize: str | None) -> bool:
 
 
 def _one_by_one(
-    x: Array, weights: Sequence[PackedWeight], sizes: Sequence[int], activation_scales: Array | None, out_dtype: object,
-    quantize: str | None = None, bias: Array | None = None, function: str | None = None,
-) -> Array:  # fmt: skip
+    x: Array,
+    weights: Sequence[PackedWeight],
+    sizes: Sequence[int],
+    activation_scales: Array | None,
+    out_dtype: object,
+    quantize: str | None = None,
+    bias: Array | None = None,
+    function: str | None = None,
+) -> Array:
     """A launch for each run that has rows."""
     _check_not_negative(sizes)
     if sum(sizes) > x.shape[0]:
@@ -223,9 +229,15 @@ def _one_by_one(
 
     def product(number: int, rows: slice, out: Array | None = None, out_dtype: object = None) -> Any:
         return quant_matmul(
-            x[rows], weights[number], activation_scales=None if scales is None else scales[rows], quantize=quantize,
-            bias=None if bias is None else bias[number], function=function, out_dtype=out_dtype, out=out,
-        )  # fmt: skip
+            x[rows],
+            weights[number],
+            activation_scales=None if scales is None else scales[rows],
+            quantize=quantize,
+            bias=None if bias is None else bias[number],
+            function=function,
+            out_dtype=out_dtype,
+            out=out,
+        )
 
     out, start, source = None, 0, arrays.element_type(x)
     if out_dtype is not None or (source.is_float and source.bits >= 16):  # else the first product's type decides

@@ -105,9 +105,17 @@ def fp8_scaled_matmul(
 
 
 def _multiply(
-    a: Array, a_scale: Array, b: Any, b_scale: Any, transpose_B: bool, block_N: int | None, out_dtype: object,
-    exact: bool, fast: bool, target: object = None,
-) -> Array:  # fmt: skip
+    a: Array,
+    a_scale: Array,
+    b: Any,
+    b_scale: Any,
+    transpose_B: bool,
+    block_N: int | None,
+    out_dtype: object,
+    exact: bool,
+    fast: bool,
+    target: object = None,
+) -> Array:
     """See `fp8_scaled_matmul`; nobody follows what is computed."""
     device = device_of(a, "a")
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
@@ -262,9 +270,19 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., object]]:
             "scales of groups of several sizes, or of several rows of a", ("groups of one size, a line for each row",)
         )
     kernel = fp8_matmul.for_target(
-        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, kinds, next(iter(groups), 0), call.scale_b[2],
-        call.transpose_B, call.exact, call.fast,
-    )  # fmt: skip
+        arch,
+        call.N,
+        call.K,
+        call.A_dtype,
+        call.B_dtype,
+        call.out,
+        kinds,
+        next(iter(groups), 0),
+        call.scale_b[2],
+        call.transpose_B,
+        call.exact,
+        call.fast,
+    )
     return kernel, lambda a, b, of_a, of_b, out: (a, contiguous(of_a), b, contiguous(of_b), out)
 
 
@@ -273,18 +291,33 @@ def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[...
     by_token, by_channel = call.scale_a[0] == "lines", call.scale_b[0] == "lines"
     if call.M <= FEW_ROWS and alike:
         few = few_rows_matmul.for_target(
-            arch, call.N, call.K, call.A_dtype, call.out, room_for(call.M), transpose_B=call.transpose_B, scaled=True,
-            promote=not call.fast
-        )  # fmt: skip
+            arch,
+            call.N,
+            call.K,
+            call.A_dtype,
+            call.out,
+            room_for(call.M),
+            transpose_B=call.transpose_B,
+            scaled=True,
+            promote=not call.fast,
+        )
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
     swapped = None if call.transpose_B else True  # lanes transpose a weight that lies across
     product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), swapped, promoted=not call.fast)
     parts = parts_for(product, call.M)
     kernel = scaled_matmul.for_target(
-        arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "token" if by_token else "tensor",
+        arch,
+        call.N,
+        call.K,
+        call.A_dtype,
+        call.B_dtype,
+        call.out,
+        "token" if by_token else "tensor",
         "channel" if by_channel else "tensor",
-        transpose_B=call.transpose_B, tiles=parts, promote=not call.fast,
-    )  # fmt: skip
+        transpose_B=call.transpose_B,
+        tiles=parts,
+        promote=not call.fast,
+    )
     return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a), contiguous(of_b), out)
 
 

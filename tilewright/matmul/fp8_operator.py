@@ -25,9 +25,16 @@ def register_fp8(multiply: "Callable[..., torch.Tensor]", width: Callable[..., i
 
     @torch.library.custom_op("tilewright::fp8_scaled_matmul", mutates_args=())
     def run(
-        a: torch.Tensor, a_scale: torch.Tensor | None, b: torch.Tensor, b_scale: torch.Tensor, transpose_B: bool,
-        block_N: int | None, out_dtype: torch.dtype, exact: bool, fast: bool,
-    ) -> torch.Tensor:  # fmt: skip
+        a: torch.Tensor,
+        a_scale: torch.Tensor | None,
+        b: torch.Tensor,
+        b_scale: torch.Tensor,
+        transpose_B: bool,
+        block_N: int | None,
+        out_dtype: torch.dtype,
+        exact: bool,
+        fast: bool,
+    ) -> torch.Tensor:
         result: torch.Tensor = multiply(a, a_scale, b, b_scale, transpose_B, block_N, out_dtype, exact, fast)
         return result
 

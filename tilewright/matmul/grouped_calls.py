@@ -59,10 +59,17 @@ class GroupedCall:
 
     @staticmethod
     def of(
-        x: Any, weights: PackedExperts, sizes: object, activation_scales: Array | None = None,
-        quantize: str | None = None, out_dtype: object = None, bias: Any = None, function: str | None = None,
-        target: object = None, chosen: Candidate | None = None,
-    ) -> GroupedCall | str:  # fmt: skip
+        x: Any,
+        weights: PackedExperts,
+        sizes: object,
+        activation_scales: Array | None = None,
+        quantize: str | None = None,
+        out_dtype: object = None,
+        bias: Any = None,
+        function: str | None = None,
+        target: object = None,
+        chosen: Candidate | None = None,
+    ) -> GroupedCall | str:
         """A call that is ready, or what keeps one launch from serving it.
 
         `target` compiles for another machine, to emulate; `chosen` are options for the kernel, of this call alone.
@@ -76,9 +83,14 @@ class GroupedCall:
         check_token_scales(x, activation_scales)
         out = result_type(x, out_dtype).name
         request = Request(
-            source, out, scaled, quantize=quantize, bias=None if bias is None else arrays.element_type(bias).name,
-            function=function, rows=x.shape[0],
-        )  # fmt: skip
+            source,
+            out,
+            scaled,
+            quantize=quantize,
+            bias=None if bias is None else arrays.element_type(bias).name,
+            function=function,
+            rows=x.shape[0],
+        )
         arch = (resolve(target) if target else resolve_device(arrays.device_of(x)))[1]
         tier, reasons = explain_grouped(weights, request, arch)
         if not tier:
@@ -147,7 +159,7 @@ def result_type(x: Array, out_dtype: object) -> DType:
 
 def epilogue_behind(
     sums: Any, sizes: object, experts: int, bias: Any, function: str | None, out: Array, arch: Arch
-) -> tuple[Kernel, Sequence[object]]:  # fmt: skip
+) -> tuple[Kernel, Sequence[object]]:
     """The kernel behind a product of plain sums, and its arguments."""
     of_bias = None if bias is None else arrays.element_type(bias).name
     kernel = kernel_of(expert_epilogue, arch, experts, sums.shape[1], arrays.element_type(out).name, of_bias, function)
@@ -191,9 +203,15 @@ def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, a
 
 
 def _scaled_call(
-    x: Array, weights: PackedExperts, sizes: object, activation_scales: Array | None, request: Request, arch: Arch,
-    options: Candidate, bias: Array | None,
-) -> GroupedCall:  # fmt: skip
+    x: Array,
+    weights: PackedExperts,
+    sizes: object,
+    activation_scales: Array | None,
+    request: Request,
+    arch: Arch,
+    options: Candidate,
+    bias: Array | None,
+) -> GroupedCall:
     """Operands that are multiplied as they are."""
     facts, rows = weights[0].facts, x.shape[0]
     launches: list[tuple[Kernel, Sequence[object]]] = []
@@ -231,9 +249,14 @@ def _epilogue(request: Request) -> Epilogue:
 
 
 def _fragment_call(
-    x: Array, weights: PackedExperts, sizes: object, request: Request, arch: Arch, options: Candidate,
-    bias: Array | None
-) -> GroupedCall:  # fmt: skip
+    x: Array,
+    weights: PackedExperts,
+    sizes: object,
+    request: Request,
+    arch: Arch,
+    options: Candidate,
+    bias: Array | None,
+) -> GroupedCall:
     """Codes that are decoded in registers."""
     facts, experts = weights[0].facts, len(weights)
     form, coding = form_of(facts, request.activations), coding_of(facts.format, ALL[request.activations])
@@ -244,9 +267,19 @@ def _fragment_call(
     plain = form.zero is None and not options["promoted"] and form.is_liftable(offset)
     chosen = {**options, "lower": tuple(options.get("lower", ()))}  # files give lists
     kernel = kernel_of(
-        wgmma_quant_matmul, arch, facts.N, facts.K, form, out=request.out, offset=offset, zeros_mode=mode,
-        epilogue=_epilogue(request), experts=experts, lifted=plain and weights.can_be_lifted(form), **chosen,
-    )  # fmt: skip
+        wgmma_quant_matmul,
+        arch,
+        facts.N,
+        facts.K,
+        form,
+        out=request.out,
+        offset=offset,
+        zeros_mode=mode,
+        epilogue=_epilogue(request),
+        experts=experts,
+        lifted=plain and weights.can_be_lifted(form),
+        **chosen,
+    )
     begun(kernel, x)
     packing_begun(weights[0], form)
     words, factors = weights.records(form, coding, x)

@@ -327,7 +327,7 @@ class Matmul(WeightForms):
 
     def hardware_aware_finetune(
         self, topk: int = 20, target: object = None, parallel_build: bool = True
-    ) -> list[Outcome]:  # fmt: skip
+    ) -> list[Outcome]:
         """Measure up to `topk` ways to compute the product for each M of the config and keep the fastest, on disk
         (`matmul.tuning`).
 

@@ -166,9 +166,12 @@ class PackedWeight:
         spread = zeros is not None and bool((as_numpy(zeros) != as_numpy(zeros).flat[0]).any())
         scales = self.held.get("scales")
         rounded = quantize(
-            as_numpy(numbers.detach().float()), self.format.name, block=self.block, zeros="group" if spread else None,
+            as_numpy(numbers.detach().float()),
+            self.format.name,
+            block=self.block,
+            zeros="group" if spread else None,
             scale_dtype=None if scales is None else element_type(scales),
-        )  # fmt: skip
+        )
         warnings.warn(
             f"numbers were written to a weight of {self.format} codes, by an adapter that is merged for example: "
             "they are rounded "
@@ -309,12 +312,20 @@ class PackedWeight:
         zeros, zero = self._zeros()
         grouped = {name: self._grouped(name) for name in GROUPED}
         return WeightFacts(
-            N=self.shape[0], K=columns, columns=self.shape[1], format=self.format, group=group,
-            scale=grouped["scales"], zeros=zeros, zero=zero,
+            N=self.shape[0],
+            K=columns,
+            columns=self.shape[1],
+            format=self.format,
+            group=group,
+            scale=grouped["scales"],
+            zeros=zeros,
+            zero=zero,
             zero_point=grouped["zeros"] if zeros in ("groups", "rescale") else None,
-            multiplier=grouped["multipliers"], factor=self.tensor_scale != 1.0,
-            divisors="divisors" in self.held, gather=gathered is not None,
-        )  # fmt: skip
+            multiplier=grouped["multipliers"],
+            factor=self.tensor_scale != 1.0,
+            divisors="divisors" in self.held,
+            gather=gathered is not None,
+        )
 
     def _groups_of_columns(self) -> int:
         g_idx = self.held.get("g_idx")

@@ -48,10 +48,13 @@ def read(kind: type[PackedWeight], path: str | Path) -> PackedWeight:
         )
     try:
         made = kind(
-            given["format"], _sizes(given["shape"]), {name: np.array(file[name]) for name in file},
-            block=_sizes(given["block"]), zeros_mode=given["zeros_mode"],
+            given["format"],
+            _sizes(given["shape"]),
+            {name: np.array(file[name]) for name in file},
+            block=_sizes(given["block"]),
+            zeros_mode=given["zeros_mode"],
             tensor_scale=float.fromhex(given["tensor_scale"]),
-        )  # fmt: skip
+        )
         _check_arrays(made, json_value(given["arrays"]) if "arrays" in given else sorted(made.held))
     except (LookupError, ValueError, TypeError, ArithmeticError, errors.TilewrightError) as error:
         raise errors.InvalidCheckpoint(f"{path} holds no weight that can be read: {error}") from None

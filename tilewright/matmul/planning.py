@@ -63,16 +63,28 @@ def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request,
         left, right, whole = _float_operand(arch, numbers), _float_operand(arch, numbers), 1
     integers = dtype(left).is_integer
     own = {field.name: getattr(facts, field.name) for field in fields(facts)} | {
-        "zero": facts.zero * whole, "scale": facts.scale or UNUSED, "zero_point": facts.zero_point or UNUSED,
-        "factor": facts.factor or whole > 1, "divisors": facts.divisors and not request.divided,
-    }  # fmt: skip
+        "zero": facts.zero * whole,
+        "scale": facts.scale or UNUSED,
+        "zero_point": facts.zero_point or UNUSED,
+        "factor": facts.factor or whole > 1,
+        "divisors": facts.divisors and not request.divided,
+    }
     return Recipe(
-        **own, activations=request.activations, left=left, right=right,
-        accumulate="int32" if integers else "float64" if left == "float64" else "float32", scaled=scaled, whole=whole,
-        activation_scales=activation_scales, activation_group=request.activation_group,
-        activation_scale_dtype=request.activation_scale_dtype, bias=request.bias, residual=request.residual,
-        function=request.function, out=request.out,
-    )  # fmt: skip
+        **own,
+        activations=request.activations,
+        left=left,
+        right=right,
+        accumulate="int32" if integers else "float64" if left == "float64" else "float32",
+        scaled=scaled,
+        whole=whole,
+        activation_scales=activation_scales,
+        activation_group=request.activation_group,
+        activation_scale_dtype=request.activation_scale_dtype,
+        bias=request.bias,
+        residual=request.residual,
+        function=request.function,
+        out=request.out,
+    )
 
 
 def check_request(request: Request, functions: Sequence[str] = FUNCTIONS) -> None:
@@ -113,9 +125,7 @@ def check_sums(name: object, activations: DType) -> None:
         raise Unsupported(f"sums of {activations} activations in int32", known)
 
 
-def operand_types(
-    source: DType, facts: WeightFacts, numbers: np.ndarray | None, arch: Arch
-) -> tuple[str, str, int]:  # fmt: skip
+def operand_types(source: DType, facts: WeightFacts, numbers: np.ndarray | None, arch: Arch) -> tuple[str, str, int]:
     """Types that are multiplied, and the factor that makes the weight's numbers whole."""
     if facts.format.is_dense:
         operand = _dense_operand(source, facts, arch)

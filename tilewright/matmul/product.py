@@ -84,9 +84,17 @@ def quant_matmul(
         scales = activation_scales, activation_group
         return _traced(x, weight, scales, quantize, bias, function, residual, out_dtype, out)
     product = Product.of(
-        x, weight, activation_scales=activation_scales, activation_group=activation_group, quantize=quantize, bias=bias,
-        function=function, residual=residual, out_dtype=out_dtype, out=out,
-    )  # fmt: skip
+        x,
+        weight,
+        activation_scales=activation_scales,
+        activation_group=activation_group,
+        quantize=quantize,
+        bias=bias,
+        function=function,
+        residual=residual,
+        out_dtype=out_dtype,
+        out=out,
+    )
     result = product.run()
     if is_known:
         tensors = {"x": x, "activation_scales": activation_scales, "bias": bias, "residual": residual, "out": out}
@@ -109,10 +117,16 @@ def is_followed(*tensors: Array | None) -> bool:
 
 
 def _traced(
-    x: Array, weight: PackedWeight, scales: tuple[object, int | None], quantize: object, bias: Any, function: Any,
+    x: Array,
+    weight: PackedWeight,
+    scales: tuple[object, int | None],
+    quantize: object,
+    bias: Any,
+    function: Any,
     residual: Any,
-    out_dtype: object, out: Any,
-) -> Array:  # fmt: skip
+    out_dtype: object,
+    out: Any,
+) -> Array:
     """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of
     it are wanted."""
     import torch
@@ -250,10 +264,17 @@ class Product:
         for what, values, expected in (("bias", bias, (facts.N,)), ("residual", residual, (*leading, columns))):
             _check_array(what, values, expected, device)
         request = Request(
-            activations, result, kind, "float32" if scales is None else arrays.element_type(scales).name, group,
-            quantize, bias=None if bias is None else arrays.element_type(bias).name, residual=residual is not None,
-            function=function, rows=flat.shape[0],
-        )  # fmt: skip
+            activations,
+            result,
+            kind,
+            "float32" if scales is None else arrays.element_type(scales).name,
+            group,
+            quantize,
+            bias=None if bias is None else arrays.element_type(bias).name,
+            residual=residual is not None,
+            function=function,
+            rows=flat.shape[0],
+        )
         if residual is not None and arrays.element_type(residual).name != result:
             raise WrongArgumentDType(f"residual is {arrays.element_type(residual)}, but the result is {result}")
         prepared = _prepared(weight, request, target or device, x, chosen)
@@ -332,7 +353,7 @@ def _flattened(x: Array, facts: WeightFacts, activations: str) -> tuple[tuple[in
 
 def _activation_scales(
     scales: Array | None, leading: tuple[int, ...], weight: PackedWeight, device: str, group: object
-) -> tuple[str, int, Array | None]:  # fmt: skip
+) -> tuple[str, int, Array | None]:
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None

@@ -44,7 +44,7 @@ class Result:
 
 def result_for(
     x: Array, shape: tuple[int, ...], of: DType, out: Array | None, read: Iterable[object], what: str = "out"
-) -> Result:  # fmt: skip
+) -> Result:
     """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller.
 
     Kernels write rows one after another, to addresses that they can copy to, and nothing that they read meanwhile: for

@@ -73,9 +73,16 @@ def register_operators() -> None:
         out_dtype: torch.dtype,
     ) -> torch.Tensor:
         return quant_matmul(
-            x, weight_of(handle), activation_scales=activation_scales, activation_group=activation_group, bias=bias,
-            residual=residual, quantize=quantize, function=function, out_dtype=out_dtype,
-        )  # fmt: skip
+            x,
+            weight_of(handle),
+            activation_scales=activation_scales,
+            activation_group=activation_group,
+            bias=bias,
+            residual=residual,
+            quantize=quantize,
+            function=function,
+            out_dtype=out_dtype,
+        )
 
     @run.register_fake
     def shaped(x: torch.Tensor, out_features: int, *others: Any) -> torch.Tensor:
@@ -146,10 +153,14 @@ def _register_grouped() -> None:
 
     @torch.library.custom_op("tilewright::grouped_matmul", mutates_args=())
     def run(
-        x: torch.Tensor, sizes: torch.Tensor, columns: int, handle: torch.Tensor, bias: torch.Tensor | None,
+        x: torch.Tensor,
+        sizes: torch.Tensor,
+        columns: int,
+        handle: torch.Tensor,
+        bias: torch.Tensor | None,
         quantize: str | None,
         function: str | None,
-    ) -> torch.Tensor:  # fmt: skip
+    ) -> torch.Tensor:
         return grouped_matmul(x, weight_of(handle), sizes, bias=bias, quantize=quantize, function=function)
 
     @run.register_fake

@@ -40,7 +40,7 @@ class Call(Protocol):
 
 def measured(
     known: Call, candidates: Sequence[Candidate], made: Callable[[Candidate], Call], topk: int, parallel: bool
-) -> list[Outcome]:  # fmt: skip
+) -> list[Outcome]:
     """What ways to make a call cost, the fastest first. None is kept, however fast, with which the result is another.
 
     Parameters
@@ -89,9 +89,12 @@ def tune(
     request, machine = known.request, known.machine
     options = {**options, "out": None, "out_dtype": element_type(known.result).name}
     found = measured(
-        known, candidates(weight, request, machine),
-        lambda chosen: Product.of(x, weight, chosen=chosen, **options), topk, parallel,
-    )  # fmt: skip
+        known,
+        candidates(weight, request, machine),
+        lambda chosen: Product.of(x, weight, chosen=chosen, **options),
+        topk,
+        parallel,
+    )
     Database().put(tuning_key(weight, request, machine), found[0].options)
     weight.forget_kernels()
     return found

@@ -110,9 +110,17 @@ class WeightForms:
         return as_torch(packed, example.device) if is_torch(example) else packed
 
     def pack(
-        self, weight: Array, scale: object = None, zeros: object = None, device: object = None, *,
-        multipliers: object = None, divisors: object = None, g_idx: object = None, tensor_scale: float = 1.0,
-    ) -> PackedWeight:  # fmt: skip
+        self,
+        weight: Array,
+        scale: object = None,
+        zeros: object = None,
+        device: object = None,
+        *,
+        multipliers: object = None,
+        divisors: object = None,
+        g_idx: object = None,
+        tensor_scale: float = 1.0,
+    ) -> PackedWeight:
         """The weight with its scales and zeros as one object, in the order that the fastest kernels read.
 
         Parameters
@@ -131,10 +139,14 @@ class WeightForms:
         self._need(scale=scale, zeros=zeros)
         grouped, block = self._groups({"scales": scale, "zeros": zeros})
         made = QuantizedWeight(
-            self._codes(weight), config.format, **grouped, block=block, tensor_scale=tensor_scale,
+            self._codes(weight),
+            config.format,
+            **grouped,
+            block=block,
+            tensor_scale=tensor_scale,
             zeros_mode=config.zeros_mode if config.with_zeros else "original",
             **{name: None if array is None else as_numpy(array) for name, array in parts.items()},
-        )  # fmt: skip
+        )
         if device is None and is_torch(weight):
             device = weight.device
         return PackedWeight.pack(made, device)

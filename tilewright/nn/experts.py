@@ -106,9 +106,15 @@ class ExpertWeights(torch.nn.Module):
                 destination[f"{prefix}{number}.bias"] = self.bias[number]
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, metadata: Any, strict: bool, missing: Any, unexpected: Any,
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        metadata: Any,
+        strict: bool,
+        missing: Any,
+        unexpected: Any,
         *rest: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         note = prefix.removesuffix(".")  # of which the module around has said that it does not know it
         unexpected[:] = [name for name in unexpected if name != note]
         found, biases = [], []

@@ -126,9 +126,12 @@ class HeldWeight(torch.nn.Module):
         if packed is None:
             arrays = {name: self._buffers[name] for name in ARRAYS if self._buffers.get(name) is not None}
             packed = self._packed = PackedWeight(
-                self.W_dtype, (self.out_features, self.in_features), {"codes": self.qweight, **arrays},
-                **meaning(self), order=self._order if self._is_in_order() else None,
-            )  # fmt: skip
+                self.W_dtype,
+                (self.out_features, self.in_features),
+                {"codes": self.qweight, **arrays},
+                **meaning(self),
+                order=self._order if self._is_in_order() else None,
+            )
             packed.handle = shared_with(packed, self.handle)
             packed.owner = weakref.WeakMethod(self.load_quantized)
             packed.dtype = self.dense_dtype

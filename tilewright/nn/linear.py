@@ -108,9 +108,15 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         self._renew()
 
     def _describe(
-        self, in_features: Any, out_features: Any, A_dtype: str, W_dtype: str, accum_dtype: object, out_dtype: object,
+        self,
+        in_features: Any,
+        out_features: Any,
+        A_dtype: str,
+        W_dtype: str,
+        accum_dtype: object,
+        out_dtype: object,
         function: str | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         in_features, out_features = whole(in_features), whole(out_features)
         if not is_size(in_features) or not is_size(out_features):
             raise WrongArgumentShape(f"a layer of {in_features} to {out_features} features has nothing to multiply by")
@@ -209,7 +215,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
 
     def load_and_transform_weight(
         self, weight: object, scales: object = None, zeros: object = None, bias: object = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Take a weight of numbers ``[N, K]`` with its scales and zeros ``[N, K / group]``.
 
         Raises
@@ -279,9 +285,14 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         if self._trains(x):
             return self._traced(x, output)
         product = Product.of(
-            x, self.weight, bias=self.bias, quantize=self.quantize, function=self.function,
-            out_dtype=self.out_dtype if output is None else None, out=output,
-        )  # fmt: skip
+            x,
+            self.weight,
+            bias=self.bias,
+            quantize=self.quantize,
+            function=self.function,
+            out_dtype=self.out_dtype if output is None else None,
+            out=output,
+        )
         result = product.run()
         self._settle()
         if output is None and x is given and not self._parameters:  # whose gradients known calls do not give
@@ -297,9 +308,14 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
             x = torch.randn(count, self.in_features, device=self.qweight.device)
             x = x.to(dtype) if dtype.is_floating_point else (40 * x).clamp(-127, 127).to(dtype)
             tune(
-                x, self.weight, topk=topk, bias=self.bias, quantize=self.quantize, function=self.function,
+                x,
+                self.weight,
+                topk=topk,
+                bias=self.bias,
+                quantize=self.quantize,
+                function=self.function,
                 out_dtype=self.out_dtype,
-            )  # fmt: skip
+            )
         self._calls.clear()
 
     def explain(self, rows: int = 1, dtype: object = torch.float16, target: object = None) -> str:
@@ -318,10 +334,13 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         """
         activations, facts = str(dtype).removeprefix("torch."), self.weight.facts
         request = Request(
-            activations, result_type(None, self.out_dtype, activations, facts, "none", self.quantize),
-            quantize=self.quantize, bias=None if self.bias is None else str(self.bias.dtype).removeprefix("torch."),
-            function=self.function, rows=rows,
-        )  # fmt: skip
+            activations,
+            result_type(None, self.out_dtype, activations, facts, "none", self.quantize),
+            quantize=self.quantize,
+            bias=None if self.bias is None else str(self.bias.dtype).removeprefix("torch."),
+            function=self.function,
+            rows=rows,
+        )
         check_request(request)
         return explain(facts, request, self.qweight.device.type if target is None else target)
 

@@ -113,9 +113,7 @@ class Copy(ir.TileOperator):
 
     def lower(self) -> ir.Statement:
         return elementwise(
-            self.destination,
-            lambda *index: self._element(index, element(self.source, index)),
-            span=self.span,
+            self.destination, lambda *index: self._element(index, element(self.source, index)), span=self.span
         )
 
     def _element(self, index: tuple[ir.Expr, ...], value: ir.Expr) -> ir.Statement:

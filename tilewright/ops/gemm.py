@@ -169,9 +169,11 @@ class Gemm(Product):
         if len(scale.extents) == 1:
             return True
         leading, last = scale.extents[:-1], scale.extents[-1]
-        return all(extent == 1 for extent in leading if isinstance(extent, int)) and all(
-            isinstance(extent, int) for extent in leading
-        ) and last == (self.m if is_a else self.n)  # fmt: skip
+        return (
+            all(extent == 1 for extent in leading if isinstance(extent, int))
+            and all(isinstance(extent, int) for extent in leading)
+            and last == (self.m if is_a else self.n)
+        )
 
     def axis_of_k(self, is_a: bool) -> int:
         """Which axis of a, or of b, is k."""

@@ -67,9 +67,10 @@ def run_passes(function: Function, steps: Sequence[Step], context: Context) -> t
                 verify(result, afresh=settings.verify, by_author=False)
             except InvalidProgram as error:
                 raise InternalError(
-                    f"after the pass {step.name}, {error.message}", span=error.span,
+                    f"after the pass {step.name}, {error.message}",
+                    span=error.span,
                     hint="this is a mistake of tilewright's, not yours: please report it with the program",
-                ) from None  # fmt: skip
+                ) from None
         if settings.dump in (step.name, "1"):
             print(f"# after {step.name}\n{print_program(result) if changed else '(unchanged)'}")
         function = result

@@ -115,8 +115,9 @@ def _slabs(shape: tuple[int, ...], rows: int) -> list[slice]:
     ends = range(0, shape[0], max(step, rows))
     return [
         slice(start, min(start + step, end + max(step, rows), shape[0]))
-        for end in ends for start in range(end, min(end + max(step, rows), shape[0]), step)
-    ]  # fmt: skip
+        for end in ends
+        for start in range(end, min(end + max(step, rows), shape[0]), step)
+    ]
 
 
 def _blocks(rows: slice, size: int) -> slice:

@@ -73,20 +73,29 @@ def emulate_program(
         awaited = [*written, *workspaces, *foreign] if dependent[number] else []
         numbers = {
             place: _number(param, given[place], vocabulary.scalars_in_memory)
-            for place, param in enumerate(parameters[number]) if isinstance(param, Var)
-        }  # fmt: skip
+            for place, param in enumerate(parameters[number])
+            if isinstance(param, Var)
+        }
         in_memory = [value for value in numbers.values() if isinstance(value, np.ndarray)]
         memory = [*flat.values(), *workspaces, *pointed, *in_memory]
 
         def run() -> None:
             emulate(
-                text, program.source.entries[number], [numbers.get(place, flat.get(id(value), value)) for place,
-                    value in enumerate(given)], grid=grid,
-                block=(x * y * z, 1, 1), cluster=clusters[number], shared_bytes=shared[number],
-                memory=memory, tables=tables, unsettled=awaited, named=tensors, tiles=tiles[number],
+                text,
+                program.source.entries[number],
+                [numbers.get(place, flat.get(id(value), value)) for place, value in enumerate(given)],
+                grid=grid,
+                block=(x * y * z, 1, 1),
+                cluster=clusters[number],
+                shared_bytes=shared[number],
+                memory=memory,
+                tables=tables,
+                unsettled=awaited,
+                named=tensors,
+                tiles=tiles[number],
                 vocabulary=vocabulary,
                 **options,
-            )  # fmt: skip
+            )
 
         if beside[number]:
             runs.run_beside(run, memory)

@@ -66,9 +66,14 @@ class Kernel:
     """
 
     def __init__(
-        self, function: Function, target: Target, arch: Arch, schedule: Schedule | None = None, *,
+        self,
+        function: Function,
+        target: Target,
+        arch: Arch,
+        schedule: Schedule | None = None,
+        *,
         facts: FactClass | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
         self._classes = FactClasses(function, arch.vector_bytes) if arch.has_threads else None
@@ -219,9 +224,14 @@ class Kernel:
     def _build(self) -> Path:
         source, arch = self.program.source, self.arch
         key = digest(
-            source.text, source.language, *source.flags, repr(source.metadata), self.target.name, arch.name,
+            source.text,
+            source.language,
+            *source.flags,
+            repr(source.metadata),
+            self.target.name,
+            arch.name,
             self.target.compiler_key(arch),
-        )  # fmt: skip
+        )
         return cached(key, lambda directory: self.target.build(source, arch, directory))
 
     def _warn_of_losses(self, entry: Path) -> None:

@@ -46,9 +46,13 @@ def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule)
     table = Table()
     try:
         key = digest(
-            "program", table.text(table.add(function)), _machine(arch, schedule), target.name, sys.version,
+            "program",
+            table.text(table.add(function)),
+            _machine(arch, schedule),
+            target.name,
+            sys.version,
             package_state(),
-        )  # fmt: skip
+        )
     except (Unwritable, RecursionError):  # the author put something into it that has no form on disk
         return compile_function(function, target, arch, schedule)
     # What passes made mentions the function's own nodes, by their numbers in its table.

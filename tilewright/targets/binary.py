@@ -95,10 +95,11 @@ class DeviceBinary(ABC):
         image, assembly = cls.endings
         facts = json.loads(read_text(directory / "kernel.json"))
         return cls(
-            (directory / f"kernel.{image}").read_bytes(), read_text(directory / f"kernel.{assembly}"),
+            (directory / f"kernel.{image}").read_bytes(),
+            read_text(directory / f"kernel.{assembly}"),
             {name: cls.counted(**record) for name, record in facts["resources"].items()},
             tuple(CompilerWarning.of_record(record) for record in facts["warnings"]),
-        )  # fmt: skip
+        )
 
 
 def refused(what: str, errors: Sequence[str], span: Span | None, where: str = "") -> DeviceCompilationFailed:

@@ -289,9 +289,7 @@ def test_a_local_view_of_a_tensor_promises_bounds() -> None:
     index = Var(INT32, "n")
     threads = (Var(INT32, "tx"), Var(INT32, "ty"), Var(INT32, "tz"))
     body = seq(
-        Allocate(view),
-        Store(view, (threads[0],), load(view, threads[0])),
-        Store(out, (const(0),), load(view, index)),
+        Allocate(view), Store(view, (threads[0],), load(view, threads[0])), Store(out, (const(0),), load(view, index))
     )
     kernel = Kernel((Var(INT32, "bx"),), (1,), threads, (4, 1, 1), body)
     function = Function("f", (tensor, index, out), seq(kernel), outputs=(out,))

@@ -33,9 +33,7 @@ def test_spans_are_the_authors_statements() -> None:
     @T.macro
     def twice(tile):
         T.clear(tile)
-        T.clear(
-            tile,
-        )
+        T.clear(tile)
 
     @T.prim_func
     def kernel(A: T.Tensor((64,), "float32"), n: T.int32):

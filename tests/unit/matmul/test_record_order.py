@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 from products import random_weight
 
-from tilewright.formats import (
-    number_format,
-    pack_plain,
-)
+from tilewright.formats import number_format, pack_plain
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.record_packing import places_of, unpack_codes
 from tilewright.matmul import PackedWeight

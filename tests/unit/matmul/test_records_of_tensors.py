@@ -10,13 +10,7 @@ torch = pytest.importorskip("torch")
 from tilewright.ir.dtypes import ALL  # noqa: E402
 from tilewright.matmul import PackedWeight  # noqa: E402
 from tilewright.matmul.tiers import bytes as byte_tier  # noqa: E402
-from tilewright.matmul.tiers.records import (  # noqa: E402
-    can_be_lifted,
-    coding_of,
-    form_of,
-    records_of,
-    scales_and_zeros,
-)
+from tilewright.matmul.tiers.records import can_be_lifted, coding_of, form_of, records_of, scales_and_zeros  # noqa: E402
 from tilewright.matmul.tiers.scaled import channel_scales  # noqa: E402
 from tilewright.quant import QuantizedWeight, quantize  # noqa: E402
 from tilewright.runtime.tensors import as_numpy  # noqa: E402

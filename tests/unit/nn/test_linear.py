@@ -11,13 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tilewright.errors import (  # noqa: E402
-    CannotQuantize,
-    NotRepresentable,
-    Unsupported,
-    WrongArgumentDevice,
-    WrongArgumentShape,
-)
+from tilewright.errors import CannotQuantize, NotRepresentable, Unsupported, WrongArgumentDevice, WrongArgumentShape  # noqa: E402
 from tilewright.matmul import PackedWeight, quant_matmul  # noqa: E402
 from tilewright.matmul.product import Product  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402

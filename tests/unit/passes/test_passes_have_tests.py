@@ -10,14 +10,7 @@ from tilewright.passes.pipeline import PIPELINE
 TESTS = Path(__file__).resolve().parents[2]
 
 WITHOUT = frozenset(
-    [
-        "apply_packed_layouts",
-        "assign_threads",
-        "infer_layouts",
-        "lower_barriers",
-        "lower_channels",
-        "lower_prints",
-    ]
+    ["apply_packed_layouts", "assign_threads", "infer_layouts", "lower_barriers", "lower_channels", "lower_prints"]
 )
 """Steps that no test calls by name: write one of the form of `test_order_warpgroups`, before and after and every refusal, and take\nit out here."""
 

@@ -96,11 +96,7 @@ def test_divisors_move_size_from_activations_to_the_weight() -> None:
             {"to": "float16"},
             "float16 holds no codes\n  help: formats of 1 to 8 bits do, int4 or e2m1 for example",
         ),
-        (
-            np.ones((2, 128)),
-            {"to": "int4", "zeros": "group"},
-            "int4 does not go with zeros='group'\n  help: use none",
-        ),
+        (np.ones((2, 128)), {"to": "int4", "zeros": "group"}, "int4 does not go with zeros='group'\n  help: use none"),
         (
             np.ones((2, 128)),
             {"to": "uint1", "zeros": "middle"},

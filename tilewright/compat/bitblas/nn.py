@@ -43,23 +43,53 @@ class Linear(nn.Linear):
     STORAGE_DTYPE = "int8"
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = False, A_dtype: str = "float16",
-        W_dtype: str = "float16", accum_dtype: str = "float16", out_dtype: str = "float16", group_size: int | None = -1,
-        with_scaling: bool | None = None, with_zeros: bool = False, zeros_mode: str | None = None,
-        opt_M: int | Sequence[int] | None = (1, 16, 32, 64, 128, 256, 512), enable_tuning: bool = True,
-        fast_decoding: bool | None = None, propagate_b: object = False,
-    ) -> None:  # fmt: skip
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = False,
+        A_dtype: str = "float16",
+        W_dtype: str = "float16",
+        accum_dtype: str = "float16",
+        out_dtype: str = "float16",
+        group_size: int | None = -1,
+        with_scaling: bool | None = None,
+        with_zeros: bool = False,
+        zeros_mode: str | None = None,
+        opt_M: int | Sequence[int] | None = (1, 16, 32, 64, 128, 256, 512),
+        enable_tuning: bool = True,
+        fast_decoding: bool | None = None,
+        propagate_b: object = False,
+    ) -> None:
         self.config = MatmulConfig(
-            M=opt_M, N=out_features, K=in_features, A_dtype=A_dtype, W_dtype=W_dtype, out_dtype=out_dtype,
-            accum_dtype=accum_dtype, with_bias=bias, group_size=group_size, with_scaling=bool(with_scaling),
-            with_zeros=with_zeros, zeros_mode=zeros_mode or "original", fast_decoding=fast_decoding,
+            M=opt_M,
+            N=out_features,
+            K=in_features,
+            A_dtype=A_dtype,
+            W_dtype=W_dtype,
+            out_dtype=out_dtype,
+            accum_dtype=accum_dtype,
+            with_bias=bias,
+            group_size=group_size,
+            with_scaling=bool(with_scaling),
+            with_zeros=with_zeros,
+            zeros_mode=zeros_mode or "original",
+            fast_decoding=fast_decoding,
             propagate_b=propagate_b,
-        )  # fmt: skip
+        )
         super().__init__(
-            in_features, out_features, bias, "float16", W_dtype, None, out_dtype, group_size, bool(with_scaling),
+            in_features,
+            out_features,
+            bias,
+            "float16",
+            W_dtype,
+            None,
+            out_dtype,
+            group_size,
+            bool(with_scaling),
             with_zeros,
-            zeros_mode, scale_dtype=self.config.float_type,
-        )  # fmt: skip
+            zeros_mode,
+            scale_dtype=self.config.float_type,
+        )
         self.opt_M = opt_M
 
     @property
@@ -112,9 +142,14 @@ class Linear(nn.Linear):
 
     def _repack(self, module: Any, version: int, device: torch.Tensor | None) -> None:
         weight = from_gptq(
-            module.qweight, module.qzeros, module.scales, getattr(module, "g_idx", None), bits=self.config.format.bits,
-            version=version, name="the GPTQ module",
-        )  # fmt: skip
+            module.qweight,
+            module.qzeros,
+            module.scales,
+            getattr(module, "g_idx", None),
+            bits=self.config.format.bits,
+            version=version,
+            name="the GPTQ module",
+        )
         if weight.shape != (self.out_features, self.in_features):
             raise InvalidTensor(
                 f"the GPTQ module is {list(weight.shape)}, the layer {[self.out_features, self.in_features]}"
@@ -240,7 +275,17 @@ class Linear(nn.Linear):
                 raise InvalidTensor(f"{name} has {list(flat.shape)} elements, where [{N}, {K}] is due")
             return QuantizedWeight(config.order.unpack(flat.reshape(-1), N, K), config.format)
         return from_bitblas(
-            packed, scales, zeros, W_dtype=config.W_dtype, A_dtype=config.A_dtype, N=N, K=K,
-            group_size=config.group_size or -1, zeros_mode=config.zeros_mode, propagate_b=int(config.propagate_b),
-            fast_decoding=bool(config.fast_decoding), native=config.native, name=name,
-        )  # fmt: skip
+            packed,
+            scales,
+            zeros,
+            W_dtype=config.W_dtype,
+            A_dtype=config.A_dtype,
+            N=N,
+            K=K,
+            group_size=config.group_size or -1,
+            zeros_mode=config.zeros_mode,
+            propagate_b=int(config.propagate_b),
+            fast_decoding=bool(config.fast_decoding),
+            native=config.native,
+            name=name,
+        )

@@ -50,10 +50,15 @@ from tilewright.language import dtype as DataType
 from tilewright.language.foreign import SPELLINGS
 
 for _module, _sources in {
-    autotuner: (kernels, tensors, targets), carver: (hints, templates), engine: (tensors, targets),
+    autotuner: (kernels, tensors, targets),
+    carver: (hints, templates),
+    engine: (tensors, targets),
     kernels: (targets, environment, profiler, pass_configs),
-    layout: (language,), profiler: (tensors,), quantize: (), testing: (),
-}.items():  # fmt: skip
+    layout: (language,),
+    profiler: (tensors,),
+    quantize: (),
+    testing: (),
+}.items():
     modules.with_names_elsewhere(_module, *_sources)
 modules.install()
 SPELLINGS.update(expressions.WORDS)

@@ -330,10 +330,18 @@ class AutoTuner:
         return self.run()
 
     def run(
-        self, warmup: float = 25, rep: float = 100, timeout: float = 180, use_pipeline: bool = False,
-        enable_grouped_compile: bool = False, group_compile_size: int = 2, benchmark_devices: Any = None,
-        benchmark_multi_gpu: bool = False, early_stop: bool = False, early_stop_factor: float = 2.0,
-    ) -> AutotuneResult:  # fmt: skip
+        self,
+        warmup: float = 25,
+        rep: float = 100,
+        timeout: float = 180,
+        use_pipeline: bool = False,
+        enable_grouped_compile: bool = False,
+        group_compile_size: int = 2,
+        benchmark_devices: Any = None,
+        benchmark_multi_gpu: bool = False,
+        early_stop: bool = False,
+        early_stop_factor: float = 2.0,
+    ) -> AutotuneResult:
         """Measure all configurations: they are compiled side by side and measured one after the other.
 
         Parameters

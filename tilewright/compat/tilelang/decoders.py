@@ -16,9 +16,15 @@ _ZEROS = ("original", "rescale", "quantized")
 
 
 def get_lop3_intrin_group(
-    out_dtype: object, source_format: str = "uint", source_bit: int = 4, storage_dtype: object = "int8",
-    with_scaling: bool = False, with_zeros: bool = False, zeros_mode: str = "original", storage_scope: str = "local",
-) -> dict[str, str]:  # fmt: skip
+    out_dtype: object,
+    source_format: str = "uint",
+    source_bit: int = 4,
+    storage_dtype: object = "int8",
+    with_scaling: bool = False,
+    with_zeros: bool = False,
+    zeros_mode: str = "original",
+    storage_scope: str = "local",
+) -> dict[str, str]:
     """A function ``f(codes, out, [scale, [zeros,]] N)`` that decodes N codes as `interleave_weight` puts them.
 
     Parameters
@@ -126,10 +132,13 @@ __device__ void decode_fp4_to_bf16_twiddling(T1* codes, T2* out, const int N = 8
 
 
 def get_mxfp_intrin_group(
-    out_dtype: object = "bfloat16", source_format: object = "uint", source_bit: int = 4,
+    out_dtype: object = "bfloat16",
+    source_format: object = "uint",
+    source_bit: int = 4,
     storage_dtype: object = "uint8",
-    use_twiddling: bool = False, target: object = None,
-) -> dict[str, str]:  # fmt: skip
+    use_twiddling: bool = False,
+    target: object = None,
+) -> dict[str, str]:
     """A function ``f(codes, out, N)`` that decodes N times eight floats of four bits to bfloat16.
 
     Parameters

@@ -74,9 +74,15 @@ def _drawn(texts: np.ndarray, shown: np.ndarray, path: Path) -> None:
 
 
 def plot_layout(
-    layout: object, save_directory: Any = "./tmp", name: str = "layout", colormap: object = None, verbose: bool = False,
-    formats: str | Sequence[str] = "pdf", view: str = "input", grid_shape: object = None,
-) -> None:  # fmt: skip
+    layout: object,
+    save_directory: Any = "./tmp",
+    name: str = "layout",
+    colormap: object = None,
+    verbose: bool = False,
+    formats: str | Sequence[str] = "pdf",
+    view: str = "input",
+    grid_shape: object = None,
+) -> None:
     """Draw a `T.Layout` or `T.Fragment`, one square an element.
 
     Parameters

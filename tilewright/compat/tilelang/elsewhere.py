@@ -68,6 +68,7 @@ def inside(module: str, name: str) -> Elsewhere:
     """What stands for a name of a module that is all insides of TileLang's compiler."""
     return Elsewhere(
         f"{module if module.partition('.')[0] == 'tvm' else f'tilelang.{module}'}.{name}",
-        "write T.gemm on tiles: the compiler chooses the matrix instruction" if ".intrinsics" in module
+        "write T.gemm on tiles: the compiler chooses the matrix instruction"
+        if ".intrinsics" in module
         else "it is a part of TileLang's compiler: leave it out, tilewright decides for itself how a kernel is made",
-    )  # fmt: skip
+    )

@@ -55,11 +55,22 @@ class TensorCoreIntrinEmitter:
     WARP_SIZE = WARP
 
     def __init__(
-        self, a_dtype: object = "float16", b_dtype: object = "float16", accum_dtype: object = "float16",
-        a_transposed: bool = False, b_transposed: bool = False, block_row_warps: int = 2, block_col_warps: int = 2,
-        warp_row_tiles: int = 8, warp_col_tiles: int = 8, chunk: int = 16, reduce_k: int = 1,
-        num_elems_per_byte: int = 1, is_m_first: bool | None = False, thread_var: Scalar | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        a_dtype: object = "float16",
+        b_dtype: object = "float16",
+        accum_dtype: object = "float16",
+        a_transposed: bool = False,
+        b_transposed: bool = False,
+        block_row_warps: int = 2,
+        block_col_warps: int = 2,
+        warp_row_tiles: int = 8,
+        warp_col_tiles: int = 8,
+        chunk: int = 16,
+        reduce_k: int = 1,
+        num_elems_per_byte: int = 1,
+        is_m_first: bool | None = False,
+        thread_var: Scalar | None = None,
+    ) -> None:
         names = [SHORT_NAMES.get(str(one), str(one)) for one in (a_dtype, b_dtype, accum_dtype)]
         self.a_dtype, self.b_dtype, self.accum_dtype = names
         bits = {T.dtype(name).bits for name in names[:2]}
@@ -73,9 +84,10 @@ class TensorCoreIntrinEmitter:
         self.n_dim = self.N_DIM = self.micro_size_y = 16 if warp_col_tiles % 16 == 0 and self.bits < 64 else 8
         self.micro_size_k = self.k_dim
         for name, count, unit in (
-            ("warp_row_tiles", warp_row_tiles, self.M_DIM), ("warp_col_tiles", warp_col_tiles, self.n_dim),
+            ("warp_row_tiles", warp_row_tiles, self.M_DIM),
+            ("warp_col_tiles", warp_col_tiles, self.n_dim),
             ("chunk", chunk, self.k_dim),
-        ):  # fmt: skip
+        ):
             if count % unit or count < unit:
                 raise InvalidUse(f"{name}={count} of an emitter is no multiple of {unit}", hint="write one")
         self.a_transposed, self.b_transposed = a_transposed, b_transposed
@@ -200,10 +212,19 @@ class TensorCoreIntrinEmitter:
         size_a, size_b = self.local_size_a // deep, self.local_size_b // halves // deep
         for half, step in itertools.product(range(halves), range(deep)):
             T.ptx_mma(
-                self.accum_dtype, shape, "row", "col", *types, self.accum_dtype,
-                A_local_buf, a + step * size_a, B_local_buf, b + (half * deep + step) * size_b,
-                C_local_buf, c + half * (self.local_size_out // halves),
-            )  # fmt: skip
+                self.accum_dtype,
+                shape,
+                "row",
+                "col",
+                *types,
+                self.accum_dtype,
+                A_local_buf,
+                a + step * size_a,
+                B_local_buf,
+                b + (half * deep + step) * size_b,
+                C_local_buf,
+                c + half * (self.local_size_out // halves),
+            )
 
     def stmatrix(
         self, C_local_buf: BufferProxy | RegionProxy, C_buf: BufferProxy, pid_m: Any = None, pid_n: Any = None

@@ -83,10 +83,14 @@ def source_of(kernel: Kernel) -> str:
 
 
 def lower(
-    func_or_mod: PrimFunc, target: object = "auto", target_host: object = None, runtime_only: bool = False,
+    func_or_mod: PrimFunc,
+    target: object = "auto",
+    target_host: object = None,
+    runtime_only: bool = False,
     enable_host_codegen: bool = False,
-    enable_device_compile: bool = False, **_: object,
-) -> CompiledArtifact:  # fmt: skip
+    enable_device_compile: bool = False,
+    **_: object,
+) -> CompiledArtifact:
     """Lower a traced function to the text of a target, without compiling that.
 
     Parameters

@@ -60,8 +60,26 @@ indexdiv, indexmod, Evaluate, Broadcast = T.floordiv, T.floormod, T.evaluate, T.
 WORDS: dict[str, object] = {
     name: globals()[name]
     for name in (
-        "Add", "And", "Div", "EQ", "FloatImm", "FloorDiv", "FloorMod", "GE", "GT", "IntImm", "LE", "LT", "Max", "Min",
-        "Mod", "Mul", "NE", "Not", "Or", "Sub",
+        "Add",
+        "And",
+        "Div",
+        "EQ",
+        "FloatImm",
+        "FloorDiv",
+        "FloorMod",
+        "GE",
+        "GT",
+        "IntImm",
+        "LE",
+        "LT",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "NE",
+        "Not",
+        "Or",
+        "Sub",
     )
-}  # fmt: skip
+}
 """Those that programs write as words of ``T``, where TileLang had them until 0.1.13."""

@@ -36,11 +36,20 @@ class JITKernel:
     """
 
     def __init__(
-        self, func: object, out_idx: Any = None, execution_backend: object = None, target: object = "auto",
-        target_host: object = None, verbose: bool = False, pass_configs: Mapping[object, object] | None = None,
-        from_database: bool = False, compile_flags: object = None, *, latency: float | None = None,
+        self,
+        func: object,
+        out_idx: Any = None,
+        execution_backend: object = None,
+        target: object = "auto",
+        target_host: object = None,
+        verbose: bool = False,
+        pass_configs: Mapping[object, object] | None = None,
+        from_database: bool = False,
+        compile_flags: object = None,
+        *,
+        latency: float | None = None,
         config: Mapping[str, object] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         made = func if isinstance(func, Kernel) else compile(func, out_idx, target=target, pass_configs=pass_configs)
         self.kernel: Kernel = made if isinstance(made, Kernel) else made.kernel
         self.latency, self.config = latency, config
@@ -212,10 +221,15 @@ class Decorated(JITKernel):
 
 
 def compile(
-    func: Any, out_idx: int | Sequence[int] | None = None, execution_backend: object = None, target: object = "auto",
-    target_host: object = None, verbose: bool | None = None, pass_configs: Mapping[object, object] | None = None,
+    func: Any,
+    out_idx: int | Sequence[int] | None = None,
+    execution_backend: object = None,
+    target: object = "auto",
+    target_host: object = None,
+    verbose: bool | None = None,
+    pass_configs: Mapping[object, object] | None = None,
     compile_flags: object = None,
-) -> JITKernel:  # fmt: skip
+) -> JITKernel:
     """`tilewright.compile`.
 
     Parameters
@@ -342,11 +356,18 @@ class JITImpl:
 
 
 def jit(
-    func: Callable[..., object] | None = None, *, out_idx: Any = None, target: object = "auto",
-    target_host: object = None, execution_backend: object = None, verbose: bool | None = None,
+    func: Callable[..., object] | None = None,
+    *,
+    out_idx: Any = None,
+    target: object = "auto",
+    target_host: object = None,
+    execution_backend: object = None,
+    verbose: bool | None = None,
     pass_configs: Mapping[object, object] | None = None,
-    debug_root_path: object = None, compile_flags: object = None, mode: str = "auto",
-) -> Any:  # fmt: skip
+    debug_root_path: object = None,
+    compile_flags: object = None,
+    mode: str = "auto",
+) -> Any:
     """`tilewright.jit`, bare or with arguments; see `compile` for those that are only accepted."""
     check_pass_configs(pass_configs)
     if mode not in ("auto", "lazy", "eager"):
@@ -356,10 +377,16 @@ def jit(
         if isinstance(function, (PrimFunc, Function)):
             return Decorated(compile(function, out_idx, target=target, pass_configs=pass_configs).kernel)
         return JITImpl(
-            function, out_idx, request(target), target_host=target_host, execution_backend=execution_backend,
-            verbose=verbose, pass_configs=dict(pass_configs or {}), debug_root_path=debug_root_path,
+            function,
+            out_idx,
+            request(target),
+            target_host=target_host,
+            execution_backend=execution_backend,
+            verbose=verbose,
+            pass_configs=dict(pass_configs or {}),
+            debug_root_path=debug_root_path,
             compile_flags=compile_flags,
-        )  # fmt: skip
+        )
 
     return decorate if func is None else decorate(func)
 

@@ -95,9 +95,13 @@ def _compiled(code: str, arch: object, options: Sequence[str] | str | None) -> B
 
 
 def compile_cuda(
-    code: str, target_format: str = "ptx", arch: object = None, options: Sequence[str] | str | None = None,
-    path_target: Any = None, verbose: bool = False,
-) -> bytearray:  # fmt: skip
+    code: str,
+    target_format: str = "ptx",
+    arch: object = None,
+    options: Sequence[str] | str | None = None,
+    path_target: Any = None,
+    verbose: bool = False,
+) -> bytearray:
     """Compile a CUDA text, by NVRTC.
 
     Parameters

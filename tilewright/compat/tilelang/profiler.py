@@ -33,11 +33,17 @@ MODES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def do_bench(
-    fn: Callable[[], object], warmup: float = 25, rep: float = 100, _n_warmup: int = 0, _n_repeat: int = 0,
-    quantiles: Sequence[float] | None = None, fast_flush: bool = True, backend: str = "event",
+    fn: Callable[[], object],
+    warmup: float = 25,
+    rep: float = 100,
+    _n_warmup: int = 0,
+    _n_repeat: int = 0,
+    quantiles: Sequence[float] | None = None,
+    fast_flush: bool = True,
+    backend: str = "event",
     return_mode: str = "median",
     **options: object,
-) -> Any:  # fmt: skip
+) -> Any:
     """Milliseconds of ``fn()``; on a GPU, of launches with the second-level cache flushed before each.
 
     Parameters
@@ -63,9 +69,12 @@ def _told(times: Sequence[float], quantiles: Sequence[float] | None, return_mode
 
 
 def bench_with_wall(
-    fn: Callable[[], object], n_repeat: int, quantiles: Sequence[float] | None = None, return_mode: str = "mean",
+    fn: Callable[[], object],
+    n_repeat: int,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
     synchronize: Callable[[], object] | None = None,
-) -> float | list[float]:  # fmt: skip
+) -> float | list[float]:
     """Milliseconds of ``fn()`` by the clock; see `do_bench`.
 
     Parameters
@@ -85,9 +94,13 @@ def bench_with_wall(
 
 
 def bench_with_cuda_events(
-    fn: Callable[[], object], cache: object, n_repeat: int, quantiles: Sequence[float] | None = None,
-    return_mode: str = "mean", device_idx: object = None,
-) -> float | list[float]:  # fmt: skip
+    fn: Callable[[], object],
+    cache: object,
+    n_repeat: int,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+    device_idx: object = None,
+) -> float | list[float]:
     """`do_bench` with a number of launches; `cache` is what TileLang flushes with."""
     return do_bench(fn, _n_repeat=n_repeat, quantiles=quantiles, return_mode=return_mode)
 
@@ -173,11 +186,19 @@ class Profiler:
         return (func or self._run)(*self.arguments())
 
     def do_bench(
-        self, func: Callable[..., object] | None = None, warmup: float = 25, rep: float = 100,
-        n_warmup: int = 0, n_repeat: int = 0, input_tensors: Sequence[object] | None = None, backend: str = "event",
-        quantiles: Sequence[float] | None = None, return_mode: str = "median",
-        dynamic_symbolic_constraints: Mapping[str, int] | None = None, **options: object,
-    ) -> float | list[float]:  # fmt: skip
+        self,
+        func: Callable[..., object] | None = None,
+        warmup: float = 25,
+        rep: float = 100,
+        n_warmup: int = 0,
+        n_repeat: int = 0,
+        input_tensors: Sequence[object] | None = None,
+        backend: str = "event",
+        quantiles: Sequence[float] | None = None,
+        return_mode: str = "median",
+        dynamic_symbolic_constraints: Mapping[str, int] | None = None,
+        **options: object,
+    ) -> float | list[float]:
         """Milliseconds of the kernel, or of another function of the same arguments.
 
         Parameters
@@ -192,10 +213,13 @@ class Profiler:
         )
 
     def assert_allclose(
-        self, reference_program: Callable[..., object], input_tensors: Sequence[object] | None = None,
+        self,
+        reference_program: Callable[..., object],
+        input_tensors: Sequence[object] | None = None,
         atol: float = 1e-2,
-        rtol: float = 1e-2, max_mismatched_ratio: float = 0.01,
-    ) -> None:  # fmt: skip
+        rtol: float = 1e-2,
+        max_mismatched_ratio: float = 0.01,
+    ) -> None:
         """Compare what the kernel returns with what a reference does; where neither returns anything, what each made of
         the arguments.
 
@@ -238,9 +262,11 @@ class Profiler:
                     raise ResultsDiffer(f"result {number} differs from one run to the next")
 
     def manual_assert_close(
-        self, reference_program: Callable[..., object], input_tensors: Sequence[object] | None = None,
+        self,
+        reference_program: Callable[..., object],
+        input_tensors: Sequence[object] | None = None,
         manual_check_prog: Callable[..., None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Let a function of two lists of results compare what the kernel returns with what a reference does."""
         given = self.arguments() if input_tensors is None else list(input_tensors)
         if manual_check_prog is None:

@@ -53,9 +53,15 @@ class _Product(hints.BaseTemplate):
                     continue
                 order = hints.Rasterization2DColumn(10) if rows > 4 * m and columns > 4 * n else hints.NoRasterization()
                 yield hints.Hint(
-                    block=[m, n], warp=[m // across, n // (warps // across)], rstep=[k], use_tc=True,
-                    pipeline_stage=stages, use_async=stages > 1, rasterization_plan=order, arch=self.arch,
-                )  # fmt: skip
+                    block=[m, n],
+                    warp=[m // across, n // (warps // across)],
+                    rstep=[k],
+                    use_tc=True,
+                    pipeline_stage=stages,
+                    use_async=stages > 1,
+                    rasterization_plan=order,
+                    arch=self.arch,
+                )
 
     def took(self, hint: hints.Hint, speed: Speed) -> float:
         rows, columns, deep = self.extents()
@@ -94,9 +100,10 @@ class MatmulTemplate(_Product):
 
         @T.prim_func
         def main(
-            A: T.Tensor((K, M) if across_A else (M, K), given), B: T.Tensor((N, K) if across_B else (K, N), given),
+            A: T.Tensor((K, M) if across_A else (M, K), given),
+            B: T.Tensor((N, K) if across_B else (K, N), given),
             C: T.Tensor((M, N), made),
-        ) -> None:  # fmt: skip
+        ) -> None:
             with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 64), threads=128) as (bx, by):
                 sums = T.alloc_fragment((64, 64), total)
                 T.clear(sums)
@@ -187,9 +194,11 @@ class FlashAttentionTemplate(_Product):
 
         @T.prim_func
         def main(
-            Q: T.Tensor((heads, S, D), given), K: T.Tensor((heads, S_kv, D), given),
-            V: T.Tensor((heads, S_kv, D), given), O: T.Tensor((heads, S, D), made),
-        ) -> None:  # fmt: skip
+            Q: T.Tensor((heads, S, D), given),
+            K: T.Tensor((heads, S_kv, D), given),
+            V: T.Tensor((heads, S_kv, D), given),
+            O: T.Tensor((heads, S, D), made),
+        ) -> None:
             with T.Kernel(S, heads, threads=128) as (row, head):
                 products, result = T.alloc_fragment((D,), "float32"), T.alloc_fragment((D,), "float32")
                 score, total = T.alloc_fragment((1,), "float32"), T.alloc_fragment((1,), "float32")
@@ -238,8 +247,14 @@ class _Passing(hints.BaseTemplate):
                 rows = threads // sharing
                 step = min(hints.next_power(summed), sharing * each)
                 block = [*(1 for _ in outer), rows]
-                yield hints.Hint(block=block, thread=list(block), rstep=[step], reduce_thread=[sharing],
-                           vectorize={"A": min(each, lanes)}, arch=self.arch)  # fmt: skip
+                yield hints.Hint(
+                    block=block,
+                    thread=list(block),
+                    rstep=[step],
+                    reduce_thread=[sharing],
+                    vectorize={"A": min(each, lanes)},
+                    arch=self.arch,
+                )
 
     def took(self, hint: hints.Hint, speed: Speed) -> float:
         extents, summed, size = self.shape_of()

@@ -146,9 +146,12 @@ def with_all_operands(request: Request, example: Array) -> Callable[[Operands], 
     def completed(call: Operands) -> Operands:
         scales, bias, residual = call.activation_scales, call.bias, call.residual
         return Operands(
-            call.activations, no_scales if scales is None else as_float32(scales.reshape(-1)),
-            no_bias if bias is None else bias, no_residual if residual is None else residual, call.out,
-        )  # fmt: skip
+            call.activations,
+            no_scales if scales is None else as_float32(scales.reshape(-1)),
+            no_bias if bias is None else bias,
+            no_residual if residual is None else residual,
+            call.out,
+        )
 
     return completed
 
@@ -167,9 +170,14 @@ def columns_met(weight: PackedWeight, columns: int) -> np.ndarray:
 
 
 def arranged(
-    weight: PackedWeight, request: Request, columns: int, machine: Machine, example: Array, then: Prepared,
+    weight: PackedWeight,
+    request: Request,
+    columns: int,
+    machine: Machine,
+    example: Array,
+    then: Prepared,
     to: str | None = None,
-) -> Ready:  # fmt: skip
+) -> Ready:
     """A product with a weight of so many columns, behind a kernel that brings activations into their order where they
     are not in it as they are, or are divided first.
 
@@ -211,9 +219,8 @@ def kept_under(kernels: str, of: object, request: Request, arch: Arch, model: Ca
 
 
 def made_once(
-    kind: Callable[[Of, Machine, Array, Candidate], Made], of: Of, machine: Machine, example: Array,
-    options: Candidate,
-) -> Made:  # fmt: skip
+    kind: Callable[[Of, Machine, Array, Candidate], Made], of: Of, machine: Machine, example: Array, options: Candidate
+) -> Made:
     """A call of some kind with options of its kernel on the device of `example`, made when it is first asked for."""
     key = (kind, of, machine.arch, type(example) is np.ndarray, device_of(example), tuple(options.items()))
     found: Made | None = _CALLS.get(key)

@@ -143,7 +143,7 @@ class Bytes(Tier):
             (request.activation_scales == "group", "activation scales of groups"),
             (facts.divisors and not request.divided, "divisors of activations"),
             (facts.K > LONGEST, f"sums of {facts.K} products"),
-        )  # fmt: skip
+        )
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         facts, plan = weight.facts, self._plan(weight, request)[0]
@@ -171,11 +171,19 @@ class Bytes(Tier):
         columns = -(-facts.K // WHOLE) * WHOLE
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         kernel = byte_quant_matmul.for_target(
-            machine.arch, facts.N, columns, plan.form, activations=request.activations, out=request.out,
+            machine.arch,
+            facts.N,
+            columns,
+            plan.form,
+            activations=request.activations,
+            out=request.out,
             zeros=plan.zeros,
-            offset=plan.offset, of_rows=of_rows, by_channel=plan.by_channel, epilogue=epilogue,
+            offset=plan.offset,
+            of_rows=of_rows,
+            by_channel=plan.by_channel,
+            epilogue=epilogue,
             **options,
-        )  # fmt: skip
+        )
         begun(kernel, example)
         packing_begun(weight, plan.form)
         records = weight.derived(
@@ -186,9 +194,7 @@ class Bytes(Tier):
         return arranged(weight, request, columns, machine, example, prepared)
 
 
-def byte_arguments(
-    request: Request, example: Array
-) -> Callable[[Operands, Sequence[object]], Sequence[object]]:  # fmt: skip
+def byte_arguments(request: Request, example: Array) -> Callable[[Operands, Sequence[object]], Sequence[object]]:
     """From the operands of a call, and a weight's records and channel scales, to the arguments of
     `byte_quant_matmul`."""
     completed = with_all_operands(request, example)
@@ -241,8 +247,8 @@ def _fit(weight: PackedWeight, coding: ByteCoding, less: Any, multipliers: Any) 
 
 
 def _plan(
-    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Array, multipliers: object = None,
-) -> HeldPlan:  # fmt: skip
+    weight: PackedWeight, coding: ByteCoding, scales: Any, zeros: str, less: Array, multipliers: object = None
+) -> HeldPlan:
     """The plan with zeros that enter codes or sums, and scales that follow from there."""
     facts = weight.facts
     group = COLUMNS if facts.groups == 1 else math.gcd(facts.group, COLUMNS)

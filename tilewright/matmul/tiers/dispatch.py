@@ -77,9 +77,13 @@ def after_quantisation(request: Request) -> Request:
     if request.quantize is None:
         return request
     return replace(
-        request, activations=request.quantize, quantize=None, activation_scales="token",
-        activation_scale_dtype="float32", divided=True,
-    )  # fmt: skip
+        request,
+        activations=request.quantize,
+        quantize=None,
+        activation_scales="token",
+        activation_scale_dtype="float32",
+        divided=True,
+    )
 
 
 def prepare(
@@ -121,7 +125,7 @@ def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list
 
 def quantizing(
     columns: int, request: Request, machine: Machine, example: Array, divisors: object, then: Ready
-) -> Behind:  # fmt: skip
+) -> Behind:
     """A product preceded by the quantisation of its activations."""
     assert request.quantize is not None
     kernel = quantizing_kernel(columns, request.activations, request.quantize, divisors is not None, machine.arch)

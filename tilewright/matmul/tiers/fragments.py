@@ -89,9 +89,16 @@ class Fragments(Tier):
             sizes["lifted"] = form.is_liftable(offset) and can_be_lifted(weight, form)
         plain = epilogue.is_plain and factory is not fragment_matmul
         kernel = factory.for_target(
-            machine.arch, facts.N, columns, form, out=request.out, offset=offset, epilogue=epilogue,
-            **({} if form.zero is None else {"zeros_mode": mode}), **sizes,
-        )  # fmt: skip
+            machine.arch,
+            facts.N,
+            columns,
+            form,
+            out=request.out,
+            offset=offset,
+            epilogue=epilogue,
+            **({} if form.zero is None else {"zeros_mode": mode}),
+            **sizes,
+        )
         begun(kernel, example)
         packing_begun(weight, form)
         records = weight.derived(

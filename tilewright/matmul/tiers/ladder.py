@@ -96,10 +96,18 @@ class LadderCall:
         of_rows = None if request.activation_scales == "none" else request.activation_scales
         scale = facts.scale
         self.kernel: Kernel = byte_quant_matmul.for_target(
-            machine.arch, facts.N, facts.K, FORM, activations=request.activations, out=request.out, of_rows=of_rows,
-            by_channel=scale is not None, scale_type="float32" if scale is None else scale.dtype,
-            epilogue=Epilogue(False, request.bias, request.function, request.residual), **options,
-        )  # fmt: skip
+            machine.arch,
+            facts.N,
+            facts.K,
+            FORM,
+            activations=request.activations,
+            out=request.out,
+            of_rows=of_rows,
+            by_channel=scale is not None,
+            scale_type="float32" if scale is None else scale.dtype,
+            epilogue=Epilogue(False, request.bias, request.function, request.residual),
+            **options,
+        )
         self.shape = FORM.shape(facts.N, facts.K)
         self._no_scales = placed_like(np.ones(1, np.float32), example)
         self._arguments = byte_arguments(request, example)

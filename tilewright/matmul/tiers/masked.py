@@ -72,11 +72,13 @@ class Masked(General):
             (not is_masked(of), f"codes of {of} are looked up in a table"),
             (request.activations not in ACTIVATIONS, f"activations of {request.activations}"),
             (request.activation_scales != "none", "scales of activations"),
-            (facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]),
-                "columns or codes in another order"),
+            (
+                facts.gather or facts.divisors or bool(facts.slots or facts.tiles[1]),
+                "columns or codes in another order",
+            ),
             (facts.scale is not None and facts.scale.dtype == "float64", "scales of float64"),
             (facts.zero_point is not None and facts.zero_point.dtype == "float64", "zeros of float64"),
-        )  # fmt: skip
+        )
         slower = not faster(facts, request.rows, arch, request.activations)
         yield slower, f"{request.rows or 'any number of'} rows are multiplied faster by matrix instructions"
 
@@ -98,9 +100,11 @@ def ways(facts: WeightFacts) -> list[Candidate]:
     run = run_of(facts.format.bits)
     return [
         {"rows": rows, "each": each, "warps": WARPS, "parts": parts}
-        for rows in ROWS for each in (8, 4, 2, 1) for parts in PARTS
+        for rows in ROWS
+        for each in (8, 4, 2, 1)
+        for parts in PARTS
         if (run * each * (rows + 3) <= INSTRUCTIONS and run * rows <= REGISTERS) or rows == each == 1
-    ]  # fmt: skip
+    ]
 
 
 def seconds(facts: WeightFacts, rows: int, arch: Arch, way: Candidate, activations: str = "float16") -> float:

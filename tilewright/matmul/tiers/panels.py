@@ -58,7 +58,7 @@ class Panels(base.Tier):
                 f"{request.out} results of {facts.format} without a scale, which sums in float32 would round",
             ),
             (request.activation_scales == "group", "activation scales of groups"),
-        )  # fmt: skip
+        )
 
     def candidates(self, weight: PackedWeight, request: Request, machine: base.Machine) -> Iterator[Candidate]:
         yield {}
@@ -80,13 +80,24 @@ class Panels(base.Tier):
         scale = scale_type(facts, codes.factor, machine.arch)
         whole = bool(mode) and codes.factor == 1 and codes.table is None and zeros_are_bytes(weight)
         kernel = quant_matmul.for_target(
-            machine.arch, facts.N, columns, weights=codes.dtype.name, codebook=codes.table, group=facts.group,
-            zero=None if mode else facts.zero * codes.factor, rescale=mode == "rescale",
-            activations=request.activations, scaled=scaled, out=request.out,
+            machine.arch,
+            facts.N,
+            columns,
+            weights=codes.dtype.name,
+            codebook=codes.table,
+            group=facts.group,
+            zero=None if mode else facts.zero * codes.factor,
+            rescale=mode == "rescale",
+            activations=request.activations,
+            scaled=scaled,
+            out=request.out,
             arithmetic="float32" if codes.dtype.is_float or not request.quantize else "int8",
             epilogue=Epilogue(bias=request.bias, function=request.function, residual=request.residual),
-            scale_dtype=scale, zero_dtype="uint8" if whole else "float32", exact=is_exact(facts, request), **options,
-        )  # fmt: skip
+            scale_dtype=scale,
+            zero_dtype="uint8" if whole else "float32",
+            exact=is_exact(facts, request),
+            **options,
+        )
         order = dict(kernel.program.final.attribute("packed_layouts", ())).get("W")
         held = weight.derived(
             (self.name, str(order), str(codes), scale, whole, type(example)),
@@ -156,9 +167,7 @@ def _holds(narrow: DType, wide: Format) -> bool:
     return np.array_equal(round_float(wide.table, narrow).astype(np.float64), wide.table, equal_nan=True)
 
 
-def _panels(
-    weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, scale: DType
-) -> Iterator[np.ndarray]:  # fmt: skip
+def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, scale: DType) -> Iterator[np.ndarray]:
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
     source, groups, factor = weight.unpack(), weight.facts.groups, np.float32(codes.factor)
     order = base.columns_met(weight, groups * weight.facts.group)

@@ -90,9 +90,16 @@ class Scaled(Tier):
             return Prepared(self.name, kernel, [codes], lambda call, held: (call.activations, *held, call.out))
         kind = request.activation_scales if request.activation_scales in ("group", "token") else "tensor"
         kernel = scaled_matmul.for_target(
-            machine.arch, facts.N, facts.K, own.name, out=request.out, scale_A=kind,
-            scale_B="block" if self.in_blocks else "channel", bias=request.bias is not None, tiles=tiles,
-        )  # fmt: skip
+            machine.arch,
+            facts.N,
+            facts.K,
+            own.name,
+            out=request.out,
+            scale_A=kind,
+            scale_B="block" if self.in_blocks else "channel",
+            bias=request.bias is not None,
+            tiles=tiles,
+        )
         own_scales = block_scales if self.in_blocks else channel_scales
         scales = weight.derived((self.name, type(example)), lambda: own_scales(weight, example))
         one = placed_like(np.ones(1, np.float32), example)

@@ -225,9 +225,10 @@ class Assign(PlaceRewriter, RoleThreads):
         )
         if made is None:
             raise MissingCapability(
-                f"{self.context.arch.name} has no way to run {name}", span=statement.span,
+                f"{self.context.arch.name} has no way to run {name}",
+                span=statement.span,
                 hint="docs/targets.md says which machines have it",
-            )  # fmt: skip
+            )
         return made if made.span is not None else replace(made, span=statement.span)
 
 

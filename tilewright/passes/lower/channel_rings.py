@@ -66,8 +66,9 @@ def ring_of(channel: ir.Channel, kernel: ir.Kernel) -> Ring:
     if any(ring != rings[0] for ring in rings):
         raise ChannelMisuse(
             f"the channel {channel.name!r} joins other roles in one T.roles than in another",
-            span=channel.span, hint="make a channel for each",
-        )  # fmt: skip
+            span=channel.span,
+            hint="make a channel for each",
+        )
     none: frozenset[str] = frozenset()
     return rings[0] if rings else Ring(channel, *_barriers(channel, channel.stages), 1, 1, none, (), none, none)
 
@@ -92,8 +93,9 @@ def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) 
     if blocks > 1 and not all(_by_descriptor(node) is not None for node in read):
         raise ChannelMisuse(
             f"the slots of {channel.name!r} are read by more than asynchronous gemms",
-            span=channel.span, hint='only these may read the slots of a channel of scope "cluster"',
-        )  # fmt: skip
+            span=channel.span,
+            hint='only these may read the slots of a channel of scope "cluster"',
+        )
     slots = channel.stages * (roles[channel.readers[0]].instances if channel.is_private else 1)
     of_full, of_empty = _arrivals_of_writers(channel, roles), _arrivals_of_readers(channel, roles, by_group)
     return Ring(channel, *_barriers(channel, slots), of_full, of_empty * blocks, by_group, lines, fenced, loading)
@@ -109,13 +111,15 @@ def _check_scope(channel: ir.Channel, roles: Mapping[str, ir.Role]) -> None:
     if channel.scope not in ("warp", "block", "cluster"):
         raise ChannelMisuse(
             f"the channel {channel.name!r} joins the roles of a {channel.scope}",
-            span=channel.span, hint='only channels of scope "warp", "block" and "cluster" are lowered',
-        )  # fmt: skip
+            span=channel.span,
+            hint='only channels of scope "warp", "block" and "cluster" are lowered',
+        )
     if channel.is_private and roles[channel.readers[0]].warps != 1:
         raise ChannelMisuse(
             f"each slot of {channel.name!r} is one warp's, but the role {channel.readers[0]!r} has several",
-            span=channel.span, hint="write T.role(..., warps=1, instances=n)",
-        )  # fmt: skip
+            span=channel.span,
+            hint="write T.role(..., warps=1, instances=n)",
+        )
 
 
 def _lines(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) -> tuple[tuple[int, int], ...]:

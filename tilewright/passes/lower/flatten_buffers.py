@@ -106,8 +106,12 @@ class _Flatten(ScopedRewriter):
         return replace(load, buffer=self.map_buffer(load.buffer), indices=self._index(load.buffer, load.indices))
 
     def visit_Store(self, store: ir.Store) -> Rewritten:
-        return replace(store, buffer=self.map_buffer(store.buffer), indices=self._index(store.buffer, store.indices),
-                       value=self.visit(store.value))  # fmt: skip
+        return replace(
+            store,
+            buffer=self.map_buffer(store.buffer),
+            indices=self._index(store.buffer, store.indices),
+            value=self.visit(store.value),
+        )
 
     def visit_Region(self, region: ir.Region) -> ir.Region:
         if not self.in_kernel:

@@ -106,8 +106,11 @@ class _Guard(ScopedRewriter):
         """
         if buffer.scope != "global" or root(buffer).scope != "global":
             return []
-        return [bound for bound in _bounds_of(buffer, indices)
-                if self.decided.get(bound.name) is not True and not self.holds(bound)]  # fmt: skip
+        return [
+            bound
+            for bound in _bounds_of(buffer, indices)
+            if self.decided.get(bound.name) is not True and not self.holds(bound)
+        ]
 
     def undecided(self, buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> list[_Bound]:
         """Its open bounds, none where the access is known to be out of bounds anyway."""
@@ -160,9 +163,10 @@ class _Guard(ScopedRewriter):
         keeps nothing."""
         written = {node.buffer for node in find(branch.then, ir.Store, ir.Region)}
         said = [
-            bound for bound in _said(branch.condition)
+            bound
+            for bound in _said(branch.condition)
             if not any(load.buffer in written for load in find(bound.index, ir.Load))
-        ]  # fmt: skip
+        ]
         with self._deciding(said, True):
             return super().then_of(branch)
 
@@ -363,9 +367,10 @@ def _reads(loop: ir.For) -> bool:
 
 
 def _has_work(body: ir.Statement) -> bool:
-    return any(isinstance(node, (ir.Store, ir.Evaluate, ir.Assert, ir.Print, ir.Break, ir.Return,
-        ir.While))
-               for node in walk(body))  # fmt: skip
+    return any(
+        isinstance(node, (ir.Store, ir.Evaluate, ir.Assert, ir.Print, ir.Break, ir.Return, ir.While))
+        for node in walk(body)
+    )
 
 
 def _nonempty(parts: Iterable[ir.Statement | None]) -> list[ir.Statement]:

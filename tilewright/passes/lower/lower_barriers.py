@@ -153,8 +153,9 @@ class _Lower(Rewriter):
             self.unmet = "cluster" if "cluster" in (scope, self.unmet) else "block"
             begin = [
                 perform("mbarrier_init", ir.Region(row.buffer, (ir.const(place),), (1,)), count)
-                for place, count in enumerate(counts) if isinstance(count, ir.Const)
-            ]  # fmt: skip
+                for place, count in enumerate(counts)
+                if isinstance(count, ir.Const)
+            ]
             return self._leader(*begin, perform("fence_mbarrier_init"), span=statement.span)
         if (
             self.shares

@@ -190,7 +190,7 @@ class _Lower(Rewriter):
         window = ir.Seq(tuple(rest[:end]))
         copies = [
             node for node in find(window, Copy) if node.prefer in ENGINE and node.destination.buffer in channel.buffers
-        ]  # fmt: skip
+        ]
         total = _announced(window, copies)
         if end is not None and total:
             self.announced = self.announced | {channel.name}
@@ -294,13 +294,15 @@ class _Lower(Rewriter):
         if number is None:
             raise ChannelMisuse(
                 f"this copy fills a slot of {ring.channel.name!r} that its role has not acquired",
-                span=copy.span, hint="write it between `acquire` and `publish`",
-            )  # fmt: skip
+                span=copy.span,
+                hint="write it between `acquire` and `publish`",
+            )
         if copy.multicast and ring.channel.scope != "cluster":
             raise ChannelMisuse(
                 f"this copy is sent to all blocks of the cluster, but {ring.channel.name!r} joins those of one block",
-                span=copy.span, hint='write T.channel(..., scope="cluster")',
-            )  # fmt: skip
+                span=copy.span,
+                hint='write T.channel(..., scope="cluster")',
+            )
         full = self._slot(ring.full, ring.channel.stages, number)
         self.barriers[copy] = full
         if ring.channel.name in self.announced:

@@ -138,8 +138,9 @@ class _Threads(ThreadDifferences):
                     raise NeedsWarps(
                         f"{node.function} exchanges values between the threads of a warp, which this machine "
                         "does not have",
-                        span=statement.span, hint="run the kernel on a GPU, or on this machine with "
-                                                  "kernel.emulate(...)")  # fmt: skip
+                        span=statement.span,
+                        hint="run the kernel on a GPU, or on this machine with kernel.emulate(...)",
+                    )
 
     # Splitting
 
@@ -196,10 +197,11 @@ class _Threads(ThreadDifferences):
         if not self.synchronizes(statement) or not self.varies(statement):
             return [statement] if not any(map(_is_barrier, walk(statement))) else [_without_barriers(statement)]
         if isinstance(statement, ir.Parallel):
-            raise DivergentBarrier("T.Parallel is work of the whole block, but this one depends on a thread "
-                                   "index", span=statement.span,
-                                   hint="use the loop's own variables, or write the statement outside of "
-                                        "T.Parallel")  # fmt: skip
+            raise DivergentBarrier(
+                "T.Parallel is work of the whole block, but this one depends on a thread index",
+                span=statement.span,
+                hint="use the loop's own variables, or write the statement outside of T.Parallel",
+            )
         if isinstance(statement, ir.Seq):
             return [self.sequence(statement)]
         if isinstance(statement, ir.If) and self.varies(statement.condition) and self._is_block_work(statement):
@@ -218,10 +220,11 @@ class _Threads(ThreadDifferences):
             else (statement.start, statement.stop, statement.step)
         )
         if self.varies(conditions):
-            raise DivergentBarrier("only some threads reach the work of the whole block in here: the condition "
-                                   "depends on a thread",
-                                   span=statement.span, hint="move T.sync_threads() and tile operators out of "
-                                                             "the condition")  # fmt: skip
+            raise DivergentBarrier(
+                "only some threads reach the work of the whole block in here: the condition depends on a thread",
+                span=statement.span,
+                hint="move T.sync_threads() and tile operators out of the condition",
+            )
 
     def synchronizes(self, statement: ir.Statement) -> bool:
         """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""

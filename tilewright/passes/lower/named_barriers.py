@@ -64,8 +64,9 @@ def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:
         return NamedBarriers(meetings, first, first + groups)
     raise BarrierMisuse(
         f"{len(taken)} of the {COUNT - 1} named barriers are the author's, and roles need {len(alone) + needed}",
-        span=roles.span, hint="use fewer numbers in T.sync_threads and T.named_barrier_arrive",
-    )  # fmt: skip
+        span=roles.span,
+        hint="use fewer numbers in T.sync_threads and T.named_barrier_arrive",
+    )
 
 
 def _apart(role: Role) -> bool:

@@ -144,8 +144,9 @@ class RoleThreads(DecidingRewriter):
             raise MissingCapability(
                 f"{self.context.arch.name} has no barriers of some of a block's warps, at which those of "
                 f"{self.role.name} meet",
-                span=self.role.span, hint="let one warp do it, or all threads of the block",
-            )  # fmt: skip
+                span=self.role.span,
+                hint="let one warp do it, or all threads of the block",
+            )
         number: ir.Expr = ir.const(self.barriers.meetings[self.role.name])
         if self.role.instances > 1 and self.role.index is not None:
             number = self.role.index + number

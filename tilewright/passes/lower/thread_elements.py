@@ -40,9 +40,13 @@ class Registers(Rewriter):
     """Accesses of one element: fragments by register, vectors by their parts, the rest guarded and in place."""
 
     def __init__(
-        self, work: ThreadLoop, loads: dict[object, ir.Buffer], stores: dict[Any, ir.Buffer],
-        zeros: dict[object, object], of_group: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        work: ThreadLoop,
+        loads: dict[object, ir.Buffer],
+        stores: dict[Any, ir.Buffer],
+        zeros: dict[object, object],
+        of_group: bool = False,
+    ) -> None:
         self.work, self.loads, self.stores, self.zeros = work, loads, stores, zeros
         self.of_group = of_group
         self.changed: set[ir.Buffer] = set()

@@ -226,8 +226,9 @@ class ThreadLoop:
         parts = {(v.buffer, key(v.indices)): v.part for v in stores}
         zeros = {
             key(ir.Load(v.buffer.dtype, v.buffer, v.indices)): key(v.condition)
-            for v in loads if v.condition is not None and is_zero_elsewhere(self, v)
-        }  # fmt: skip
+            for v in loads
+            if v.condition is not None and is_zero_elsewhere(self, v)
+        }
         registers = Registers(self, moved, parts, zeros)
         made = registers(body)
         return made if isinstance(made, ir.Seq) else ir.seq(made)

@@ -49,10 +49,12 @@ def _may_choose(work: ThreadLoop, vector: Vector) -> bool:
     branches meet."""
     safe = work.safe(vector.buffer)
     return (
-        work.owner.context.arch.has("guarded_loads") and vector.buffer.scope == "global" and _ends_with_vectors(work,
-            vector)
-        and isinstance(safe, ir.Const) and key(safe) == key(zero(safe.dtype))
-    )  # fmt: skip
+        work.owner.context.arch.has("guarded_loads")
+        and vector.buffer.scope == "global"
+        and _ends_with_vectors(work, vector)
+        and isinstance(safe, ir.Const)
+        and key(safe) == key(zero(safe.dtype))
+    )
 
 
 def _named(work: ThreadLoop, vector: Vector) -> tuple[list[ir.Statement], Vector]:

@@ -75,8 +75,9 @@ def _last_mentions(body: Seq) -> dict[Buffer, int]:
     """The last statement of a sequence that touches each array, or a view of it."""
     return {
         root(buffer): position
-        for position, statement in enumerate(body.statements) for buffer in find(statement, Buffer)
-    }  # fmt: skip
+        for position, statement in enumerate(body.statements)
+        for buffer in find(statement, Buffer)
+    }
 
 
 def _words(allocate: Allocate) -> int:

@@ -266,10 +266,10 @@ def _exceeded(tiles: Sequence[_Tile], total: int, arch: Arch) -> SharedMemoryExc
     ]
     return SharedMemoryExceeded(
         f"the shared tiles of this kernel need {total} bytes at once, but a block of {arch.name} has "
-        f"{arch.shared_bytes}: "
-        + "; ".join(lines),
-        span=largest.allocate.span, hint="make tiles smaller, or let T.Pipelined have fewer stages",
-    )  # fmt: skip
+        f"{arch.shared_bytes}: " + "; ".join(lines),
+        span=largest.allocate.span,
+        hint="make tiles smaller, or let T.Pipelined have fewer stages",
+    )
 
 
 def _kind(buffer: ir.Buffer) -> str:

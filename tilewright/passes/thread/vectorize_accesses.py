@@ -274,8 +274,13 @@ def _partial(loop: ir.For, body: ir.Seq, end: ir.Expr, extent: ir.Expr, lanes: i
         count: ir.Expr = ir.const(int(extent.value) % lanes)
         return list(with_values(fresh(first_lanes(body, loop.var, lanes, count)), {loop.var: end}).statements)
     count = ir.cast(loop.stop - loop.var, ir.dtypes.INT32)
-    tail = replace(loop, start=end, step=ir.const(lanes, loop.var.dtype), kind="serial",
-                   body=first_lanes(body, loop.var, lanes, count))  # fmt: skip
+    tail = replace(
+        loop,
+        start=end,
+        step=ir.const(lanes, loop.var.dtype),
+        kind="serial",
+        body=first_lanes(body, loop.var, lanes, count),
+    )
     return [fresh(tail)]
 
 

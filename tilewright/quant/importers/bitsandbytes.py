@@ -167,6 +167,10 @@ def from_bitsandbytes_int8(weight: object, scb: object, *, name: str = "weight")
     codes = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
     largest = expect(f"{name}.SCB", scb, ["float32"], [codes.shape[0]], "[N]")
     return assemble(
-        codes.view(np.uint8), "int8", scales=largest[:, None].copy(), block=(1, max(1, codes.shape[1])),
-        tensor_scale=1 / 127, name=name,
-    )  # fmt: skip
+        codes.view(np.uint8),
+        "int8",
+        scales=largest[:, None].copy(),
+        block=(1, max(1, codes.shape[1])),
+        tensor_scale=1 / 127,
+        name=name,
+    )

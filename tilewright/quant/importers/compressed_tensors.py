@@ -93,9 +93,13 @@ def _of_one_scale(
     point = np.zeros(1, np.int8) if zero is None else np.reshape(as_numpy(zero), -1)
     point = expect(f"{name}.weight_zero_point", point, ["int8"], [1], "[1]").astype(np.int16) + half
     return assemble(
-        codes, f"uint{bits}", scales=scales.reshape(1, 1), zeros=point.reshape(1, 1).astype(np.float32),
-        block=codes.shape, name=name
-    )  # fmt: skip
+        codes,
+        f"uint{bits}",
+        scales=scales.reshape(1, 1),
+        zeros=point.reshape(1, 1).astype(np.float32),
+        block=codes.shape,
+        name=name,
+    )
 
 
 def _order(name: str, value: object, K: int) -> np.ndarray | None:
@@ -165,9 +169,14 @@ def from_int_quantized(
         zeros = zeros.astype(np.float32) if zeros.any() else None
     order = _order(name, weight_g_idx, values.shape[1])
     return assemble(
-        values.view(np.uint8), "int8", scales=scales, zeros=zeros, block=block,
-        g_idx=None if sequential(order, block[1]) else order, name=name,
-    )  # fmt: skip
+        values.view(np.uint8),
+        "int8",
+        scales=scales,
+        zeros=zeros,
+        block=block,
+        g_idx=None if sequential(order, block[1]) else order,
+        name=name,
+    )
 
 
 def from_float_quantized(

@@ -86,9 +86,14 @@ def _plain(bits: int, has_least: bool) -> Callable[[np.ndarray, str], QuantizedW
         if has_least:
             return weight(codes, f"uint{bits}", half(blocks, 0), name, -half(blocks, 2))
         return assemble(
-            codes, f"uint{bits}", scales=half(blocks, 0)[:, :, 0], zeros=np.full((1, 1), 1 << bits - 1, np.uint8),
-            zeros_mode="quantized", block=(1, BLOCK), name=name,
-        )  # fmt: skip
+            codes,
+            f"uint{bits}",
+            scales=half(blocks, 0)[:, :, 0],
+            zeros=np.full((1, 1), 1 << bits - 1, np.uint8),
+            zeros_mode="quantized",
+            block=(1, BLOCK),
+            name=name,
+        )
 
     return read
 

@@ -85,9 +85,13 @@ def from_hqq(
 
     part = math.gcd(K, g)
     return assemble(
-        codes, f"uint{math.ceil(bits)}", scales=of_groups("scale", scale), zeros=of_groups("zero", zero),
-        block=(1, part), name=name,
-    )  # fmt: skip
+        codes,
+        f"uint{math.ceil(bits)}",
+        scales=of_groups("scale", scale),
+        zeros=of_groups("zero", zero),
+        block=(1, part),
+        name=name,
+    )
 
 
 def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
@@ -119,8 +123,13 @@ def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     )
     shape = tuple(int(extent) for extent in extents)
     return from_hqq(
-        tensors[f"{name}.W_q"], take(tensors, name, ".scale", "HQQ"), take(tensors, name, ".zero", "HQQ"),
-        shape=(shape[0], shape[1]), bits=number("nbits"),
+        tensors[f"{name}.W_q"],
+        take(tensors, name, ".scale", "HQQ"),
+        take(tensors, name, ".zero", "HQQ"),
+        shape=(shape[0], shape[1]),
+        bits=number("nbits"),
         group=number("group_size") if f"{name}.group_size" in tensors else None,
-        packing=text, axis=number("axis"), name=name,
-    )  # fmt: skip
+        packing=text,
+        axis=number("axis"),
+        name=name,
+    )

@@ -43,9 +43,18 @@ def from_mlx(
     words = expect(f"{name}.weight", weight, ["uint32"], [None, None], "[N, K * bits / 32]")
     N, K = words.shape[0], words.shape[1] * 32 // bits
     if group < 1 or K % group or K * bits != words.shape[1] * 32:
-        raise InvalidTensor(f"{name}.weight has rows of {words.shape[1]} words, which groups of {group} codes of "
-                            f"{bits} bits do not make")  # fmt: skip
+        raise InvalidTensor(
+            f"{name}.weight has rows of {words.shape[1]} words, which groups of {group} codes of "
+            f"{bits} bits do not make"
+        )
     factors = expect(f"{name}.scales", scales, FLOATS, [N, K // group], "[N, K / group]")
     added = expect(f"{name}.biases", biases, FLOATS, [N, K // group], "[N, K / group]")
-    return assemble(fields(words, bits, K), f"uint{bits}", scales=factors, zeros=-added, zeros_mode="rescale",
-        block=(1, group), name=name)  # fmt: skip
+    return assemble(
+        fields(words, bits, K),
+        f"uint{bits}",
+        scales=factors,
+        zeros=-added,
+        zeros_mode="rescale",
+        block=(1, group),
+        name=name,
+    )

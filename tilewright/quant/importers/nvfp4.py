@@ -49,6 +49,10 @@ def from_nvfp4(
     scales = expect(f"{name}.weight_scale", weight_scale, ["float8_e4m3fn"], [N, K // group], f"[N, K / {group}]")
     whole = factor(f"{name}: the weight's scale", tensor_scale, ["float32"])
     return assemble(
-        fields(packed, 4, K), "e2m1", scales=scales, block=(1, group), tensor_scale=1.0 / whole if divides else whole,
+        fields(packed, 4, K),
+        "e2m1",
+        scales=scales,
+        block=(1, group),
+        tensor_scale=1.0 / whole if divides else whole,
         name=name,
-    )  # fmt: skip
+    )

@@ -61,8 +61,11 @@ class CompilerFailed(TilewrightError):
     """The C compiler refused generated code: a defect of tilewright."""
 
     def __init__(self, message: str, line: str, span: Span | None) -> None:
-        super().__init__(f"the C compiler refused the code generated here: {message}\n  in: {line.strip()}", span=span,
-                         hint="this is a defect of tilewright; please report it with the kernel")  # fmt: skip
+        super().__init__(
+            f"the C compiler refused the code generated here: {message}\n  in: {line.strip()}",
+            span=span,
+            hint="this is a defect of tilewright; please report it with the kernel",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,12 @@ def emit(function: ir.Function, arch: Arch) -> Source:
     body = [*module.kernels, entry]
     text = "\n".join([*_preamble(function, module), *body])
     return Source(
-        text, "c", compiler_flags(arch), (entry_name(function),),
+        text,
+        "c",
+        compiler_flags(arch),
+        (entry_name(function),),
         (("failures", tuple((f.message, _span_data(f)) for f in module.failures)),),
-    )  # fmt: skip
+    )
 
 
 def entry_name(function: ir.Function) -> str:

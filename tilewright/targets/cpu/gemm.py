@@ -108,9 +108,13 @@ class VectorProduct(Operands):
         """Columns outermost, so that a panel stays in the cache while the rows pass over it."""
         columns = self.op.n // self.lanes
         model = TileModel(
-            self.context.arch, self.plan.instruction, right.unpack, max(1, columns), self._vector_bytes(right),
+            self.context.arch,
+            self.plan.instruction,
+            right.unpack,
+            max(1, columns),
+            self._vector_bytes(right),
             2 if self.keeps_sums else 1,
-        )  # fmt: skip
+        )
         tiles = model.choose(rows if isinstance(rows, int) else None, self.op.m)
         bands: list[_Band] = []
         start: ir.Extent = 0

@@ -82,16 +82,27 @@ class MicroKernel:
         statements: list[ir.Statement] = [ir.Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
         first = position * right.step
         if right.number(ir.Load(right.loaded, loaded, (ir.const(0),)), ir.const(0)) is not None:
-            return statements + loop("part", 0, right.step, lambda part: self._products(
-                totals, place, loaded, lambda value: _present(right.number(value, part)), row,
-                first + part))  # fmt: skip
+            return statements + loop(
+                "part",
+                0,
+                right.step,
+                lambda part: self._products(
+                    totals, place, loaded, lambda value: _present(right.number(value, part)), row, first + part
+                ),
+            )
         for offset, operand in right.parts():
             statements += self._products(totals, place, loaded, operand, row, first + offset)
         return statements
 
-    def _products(self, totals: ir.Buffer, place: Callable[[ir.Expr, ir.Expr], ir.Expr], loaded: ir.Buffer,
+    def _products(
+        self,
+        totals: ir.Buffer,
+        place: Callable[[ir.Expr, ir.Expr], ir.Expr],
+        loaded: ir.Buffer,
         operand: Callable[[ir.Expr], ir.Expr],
-                  row: ir.Expr, k: ir.Expr) -> list[ir.Statement]:  # fmt: skip
+        row: ir.Expr,
+        k: ir.Expr,
+    ) -> list[ir.Statement]:
         """One step of the instruction for the whole tile."""
         instruction, tile, right = self.plan.instruction, self.tile, self.right
         wide = instruction.accumulator.with_lanes(instruction.lanes)

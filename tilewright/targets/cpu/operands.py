@@ -91,9 +91,11 @@ class Operands:
         if self.plan.left_offset:
             flip = ir.const(self.plan.left_offset, wanted)
             copy = self._scratch(
-                "left", (op.m, op.k), wanted,
+                "left",
+                (op.m, op.k),
+                wanted,
                 lambda i, k: ir.binary("xor", reinterpret(ir.Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
-            )  # fmt: skip
+            )
             return Left(copy, lambda i, k: (i, k))
         as_is = op.a.dtype == wanted and in_order and not op.a.buffer.packed
         if as_is and self._k_inside() and self._begins_inside(op.a):
@@ -213,9 +215,11 @@ class Operands:
         if not contiguous:
             columns = -(-op.n // self.lanes) * self.lanes  # whole vectors: those beyond the last are never stored
             copy = self._scratch(
-                "factors", (along_k, columns), FLOAT32,
+                "factors",
+                (along_k, columns),
+                FLOAT32,
                 lambda block, n: factor(ir.index_binary("min", n, op.n - 1) if columns > op.n else n, block),
-            )  # fmt: skip
+            )
             scale = ir.Region(copy, (ir.const(0), ir.const(0)), (along_k, columns))
             one_dimension = False
         found = scale
@@ -250,9 +254,13 @@ class Operands:
             return False
         axis = -2 if op.transpose_b else -1
         size = buffer.shape[-1]
-        return (isinstance(size, int) and size == op.b.buffer.shape[axis] and size % self.lanes == 0
-                and same(scale.starts[-1], op.b.starts[axis]) and is_multiple(scale.starts[-1],
-                    self.lanes))  # fmt: skip
+        return (
+            isinstance(size, int)
+            and size == op.b.buffer.shape[axis]
+            and size % self.lanes == 0
+            and same(scale.starts[-1], op.b.starts[axis])
+            and is_multiple(scale.starts[-1], self.lanes)
+        )
 
     def shift_of_rows(self) -> Callable[[ir.Expr, ir.Expr], ir.Expr] | None:
         """The operator's shift in the accumulator's type, or in float32 where columns have factors of it; the first

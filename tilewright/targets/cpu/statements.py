@@ -48,8 +48,11 @@ def promotable(body: ir.Statement) -> dict[ir.Buffer, int]:
             _note(node.buffer, node.indices, node.value.dtype.lanes, lanes, refused)
         elif isinstance(node, ir.Region):
             refused.add(node.buffer)
-    return {buffer: width for buffer, width in lanes.items()
-            if buffer not in refused and buffer.size <= PROMOTED_VECTORS * width}  # fmt: skip
+    return {
+        buffer: width
+        for buffer, width in lanes.items()
+        if buffer not in refused and buffer.size <= PROMOTED_VECTORS * width
+    }
 
 
 def _note(

@@ -172,11 +172,16 @@ def _bfloat16_product(state: Evaluator, node: Call) -> int:
 
 
 for _name, _arity, _meaning in (
-    ("tile_configure", 3, _configure), ("tile_zero", 1, _zero), ("tile_load", 3, _load), ("tile_store", 3, _store),
-    ("tile_ss", 3, _integer_product(np.int8, np.int8)), ("tile_su", 3, _integer_product(np.int8, np.uint8)),
-    ("tile_us", 3, _integer_product(np.uint8, np.int8)), ("tile_uu", 3, _integer_product(np.uint8, np.uint8)),
+    ("tile_configure", 3, _configure),
+    ("tile_zero", 1, _zero),
+    ("tile_load", 3, _load),
+    ("tile_store", 3, _store),
+    ("tile_ss", 3, _integer_product(np.int8, np.int8)),
+    ("tile_su", 3, _integer_product(np.int8, np.uint8)),
+    ("tile_us", 3, _integer_product(np.uint8, np.int8)),
+    ("tile_uu", 3, _integer_product(np.uint8, np.uint8)),
     ("tile_bf16", 3, _bfloat16_product),
-):  # fmt: skip
+):
     _only = (1,) if _name == "tile_load" else ()
     register(Intrinsic(f"cpu.{_name}", _arity, None, pure=False, checks_bounds=True, reads_only=_only))
     SPECIAL_CALLS[f"cpu.{_name}"] = _meaning

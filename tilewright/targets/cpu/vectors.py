@@ -22,8 +22,14 @@ def reinterpret(value: ir.Expr, to: DType) -> ir.Expr:
     return value if value.dtype == to else ir.Reinterpret(to, value)
 
 
-def loop(name: str, start: ir.Extent, stop: ir.Extent, body: Callable[[ir.Expr], Sequence[ir.Statement]],
-         kind: str = "serial", step: int = 1) -> list[ir.Statement]:  # fmt: skip
+def loop(
+    name: str,
+    start: ir.Extent,
+    stop: ir.Extent,
+    body: Callable[[ir.Expr], Sequence[ir.Statement]],
+    kind: str = "serial",
+    step: int = 1,
+) -> list[ir.Statement]:
     """``for name in range(start, stop, step)``; the body alone where that is one iteration."""
     if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
         return list(body(ir.const(start))) if stop > start else []

@@ -32,9 +32,17 @@ _AMPERE = frozenset({
 })  # fmt: skip
 _ADA = _AMPERE | {"mma_fp8", "convert_fp8"}
 _HOPPER = _AMPERE | {
-    "convert_fp8", "stmatrix", "tma", "bulk_copy", "mbarrier_tx", "cluster", "multicast", "dependent_launch", "elect",
+    "convert_fp8",
+    "stmatrix",
+    "tma",
+    "bulk_copy",
+    "mbarrier_tx",
+    "cluster",
+    "multicast",
+    "dependent_launch",
+    "elect",
     "vector_atomics",
-}  # fmt: skip
+}
 _BLACKWELL = _HOPPER | {"access_32_bytes"}
 
 
@@ -110,11 +118,20 @@ def _round_up(value: int, unit: int) -> int:
 def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> CudaArch:
     shared = facts.pop("shared_per_multiprocessor")
     return CudaArch(
-        "cuda", name, features, warp_size=32, vector_bytes=32 if "access_32_bytes" in features else 16,
-        shared_bytes=shared - RESERVED_SHARED, max_threads=1024, registers=255, compute=compute,
-        copy_engine=ENGINE if "tma" in features else None, shared_per_multiprocessor=shared,
-        l1_bytes=facts.pop("l1_bytes", shared), **facts,
-    )  # fmt: skip
+        "cuda",
+        name,
+        features,
+        warp_size=32,
+        vector_bytes=32 if "access_32_bytes" in features else 16,
+        shared_bytes=shared - RESERVED_SHARED,
+        max_threads=1024,
+        registers=255,
+        compute=compute,
+        copy_engine=ENGINE if "tma" in features else None,
+        shared_per_multiprocessor=shared,
+        l1_bytes=facts.pop("l1_bytes", shared),
+        **facts,
+    )
 
 
 _KB, _MB = 1 << 10, 1 << 20
@@ -132,12 +149,24 @@ ARCHITECTURES: Mapping[str, CudaArch] = {
     for arch in (
         _arch("sm_80", 80, _AMPERE | {"mma_int4"}, shared_per_multiprocessor=164 * _KB, cores=108, l2_bytes=40 * _MB),
         _arch(
-            "sm_86", 86, _AMPERE | {"mma_int4"}, shared_per_multiprocessor=100 * _KB, warps_per_multiprocessor=48,
-            blocks_per_multiprocessor=16, cores=84, l2_bytes=6 * _MB,
+            "sm_86",
+            86,
+            _AMPERE | {"mma_int4"},
+            shared_per_multiprocessor=100 * _KB,
+            warps_per_multiprocessor=48,
+            blocks_per_multiprocessor=16,
+            cores=84,
+            l2_bytes=6 * _MB,
         ),
         _arch(
-            "sm_89", 89, _ADA | {"mma_int4"}, shared_per_multiprocessor=100 * _KB, warps_per_multiprocessor=48,
-            blocks_per_multiprocessor=24, cores=142, l2_bytes=96 * _MB,
+            "sm_89",
+            89,
+            _ADA | {"mma_int4"},
+            shared_per_multiprocessor=100 * _KB,
+            warps_per_multiprocessor=48,
+            blocks_per_multiprocessor=24,
+            cores=142,
+            l2_bytes=96 * _MB,
         ),
         _arch("sm_90", 90, _HOPPER, **_H200),
         _arch("sm_90a", 90, _HOPPER | _OWN | {"wgmma"}, **_H200),
@@ -147,7 +176,7 @@ ARCHITECTURES: Mapping[str, CudaArch] = {
         _arch("sm_120", 120, _BLACKWELL | {"mma_fp8"}, **_RTX),
         _arch("sm_120a", 120, _BLACKWELL | _OWN | {"mma_fp8"}, **_RTX),
     )
-}  # fmt: skip
+}
 """Every architecture by its compiler's name; a name that ends in ``a`` has what only that one generation has."""
 
 
@@ -183,9 +212,11 @@ def named(name: str) -> CudaArch:
 def with_instructions(found: CudaArch) -> CudaArch:
     """An architecture with its tables of instructions, best first."""
     return replace(
-        found, matrix_instructions=matrix_instructions(found), sparse_instructions=sparse_instructions(found),
+        found,
+        matrix_instructions=matrix_instructions(found),
+        sparse_instructions=sparse_instructions(found),
         copy_instructions=copy_instructions(found),
-    )  # fmt: skip
+    )
 
 
 def detect() -> CudaArch | None:

@@ -31,9 +31,10 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     axes = kept_axes(source, len([extent for extent in tile.static_shape if extent != 1]))
     if width is None or axes is None:
         raise NotAsynchronous(
-            f"elements of {source.dtype} cannot be read from another block here", span=copy.span,
+            f"elements of {source.dtype} cannot be read from another block here",
+            span=copy.span,
             hint="read rows of 4-byte elements",
-        )  # fmt: skip
+        )
     starts = block.visited(source.starts)
     made: list[Statement] = []
     for register in range(0, registers.size, width):

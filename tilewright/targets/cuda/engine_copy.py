@@ -127,8 +127,9 @@ class _Boxes:
         if rows % (blocks * PATTERN_ROWS) or share > MAX_BOX:
             raise ChannelMisuse(
                 f"{rows} rows of {self.tile.buffer.name} cannot be shared by {blocks} blocks",
-                span=self.copy.span, hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
-            )  # fmt: skip
+                span=self.copy.span,
+                hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
+            )
         described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), self._span(plan))
         head: list[ir.Statement] = []
         own: ir.Expr = ir.Call(INT32, "cluster_rank", ())

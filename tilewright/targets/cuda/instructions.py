@@ -78,15 +78,26 @@ def _mma(
     function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int, sparse: bool = False
 ) -> MatrixInstruction:
     return MatrixInstruction(
-        f"mma_{'sparse_' * sparse}{function}", WARP, 16, 8, k, a, b, accumulator, REGISTERS, REGISTERS,
-        mma_a(a.bits, k >> sparse), mma_b(b.bits, k), mma_d(), rate=rate, sparse=sparse,
-    )  # fmt: skip
+        f"mma_{'sparse_' * sparse}{function}",
+        WARP,
+        16,
+        8,
+        k,
+        a,
+        b,
+        accumulator,
+        REGISTERS,
+        REGISTERS,
+        mma_a(a.bits, k >> sparse),
+        mma_b(b.bits, k),
+        mma_d(),
+        rate=rate,
+        sparse=sparse,
+    )
 
 
 def _mma_f64(function: str, m: int, k: int, a: Layout, b: Layout, d: Layout, rate: int) -> MatrixInstruction:
-    return MatrixInstruction(
-        f"mma_{function}", WARP, m, 8, k, F64, F64, F64, REGISTERS, REGISTERS, a, b, d, rate=rate
-    )  # fmt: skip
+    return MatrixInstruction(f"mma_{function}", WARP, m, 8, k, F64, F64, F64, REGISTERS, REGISTERS, a, b, d, rate=rate)
 
 
 def _wgmma(
@@ -95,12 +106,25 @@ def _wgmma(
     choices = WGMMA_N_INTEGER if a.is_integer else WGMMA_N
     n, kept = choices[0], 256 // a.bits
     return MatrixInstruction(
-        f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}", WARPGROUP, 64, n, kept << sparse, a, b,
+        f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}",
+        WARPGROUP,
+        64,
+        n,
+        kept << sparse,
+        a,
+        b,
         accumulator,
-        REGISTERS if from_registers else SHARED, SHARED, mma_a(a.bits, kept, 4) if from_registers else None, None,
-        mma_d(n, 4), n_choices=choices, majors=("k", "mn") if a.bits == 16 else ("k",), asynchronous=True, rate=rate,
+        REGISTERS if from_registers else SHARED,
+        SHARED,
+        mma_a(a.bits, kept, 4) if from_registers else None,
+        None,
+        mma_d(n, 4),
+        n_choices=choices,
+        majors=("k", "mn") if a.bits == 16 else ("k",),
+        asynchronous=True,
+        rate=rate,
         sparse=sparse,
-    )  # fmt: skip
+    )
 
 
 # Products and sums a cycle and multiprocessor, of 16-bit operands with 32-bit accumulators.
@@ -149,8 +173,10 @@ def _warp_instructions(arch: Arch, rate: int) -> list[MatrixInstruction]:
     for accumulator in (F32, F16):
         found += [
             _mma(f"m16n8k{k}_through_half", a, b, accumulator, k, rate * k // 32)
-            for k in (32, 16) for a in (E4M3, E5M2) for b in (E4M3, E5M2)
-        ]  # fmt: skip
+            for k in (32, 16)
+            for a in (E4M3, E5M2)
+            for b in (E4M3, E5M2)
+        ]
     if arch.has("stmatrix"):  # the shapes of doubles that arrived with sm_90
         found.append(_mma_f64("m16n8k8", 16, 8, F64_A8, F64_B8, mma_d(), rate // 16))
     found.append(_mma_f64("m8n8k4", 8, 4, F64_A4, F64_B4, F64_D8, rate // 32))

@@ -242,11 +242,12 @@ class PreparedKernel:
             )
         cluster = f", clusters of {shape.cluster}" if math.prod(shape.cluster) > 1 else ""
         self._driver.check(
-            result, "cuLaunchKernelEx",
+            result,
+            "cuLaunchKernelEx",
             f"launching {self.kernel.name} with a grid of {grid}, {shape.threads} threads, "
             f"{shape.shared_bytes} bytes of shared memory{cluster}",
             LaunchFailed,
-        )  # fmt: skip
+        )
 
 
 def launch_attributes(shape: LaunchShape) -> list[LaunchAttribute]:

@@ -175,10 +175,13 @@ def parse_resources(log: str) -> dict[str, Resources]:
         stack = _STACK.search(section)
         used, barriers, shared = _USED.search(section), _BARRIERS.search(section), _SHARED.search(section)
         found[name] = Resources(
-            registers=int(used[1]) if used else 0, stack_bytes=int(stack[1]) if stack else 0,
-            spill_store_bytes=int(stack[2]) if stack else 0, spill_load_bytes=int(stack[3]) if stack else 0,
-            shared_bytes=int(shared[1]) if shared else 0, barriers=int(barriers[1]) if barriers else 0,
-        )  # fmt: skip
+            registers=int(used[1]) if used else 0,
+            stack_bytes=int(stack[1]) if stack else 0,
+            spill_store_bytes=int(stack[2]) if stack else 0,
+            spill_load_bytes=int(stack[3]) if stack else 0,
+            shared_bytes=int(shared[1]) if shared else 0,
+            barriers=int(barriers[1]) if barriers else 0,
+        )
     return found
 
 
@@ -227,13 +230,16 @@ def _memory_warnings(name: str, resources: Resources) -> Iterator[CompilerWarnin
     spilled = resources.spill_store_bytes + resources.spill_load_bytes
     if spilled:
         yield CompilerWarning(
-            "spill", name,
+            "spill",
+            name,
             f"registers do not suffice ({resources.registers} a thread): {resources.spill_store_bytes} bytes are "
             "stored to "
             f"and {resources.spill_load_bytes} loaded from local memory",
-        )  # fmt: skip
+        )
     elif resources.stack_bytes:
         yield CompilerWarning(
-            "local memory", name, f"{resources.stack_bytes} bytes a thread lie in local memory: an array is "
-                                  "indexed by a value known only at run time"
-        )  # fmt: skip
+            "local memory",
+            name,
+            f"{resources.stack_bytes} bytes a thread lie in local memory: an array is "
+            "indexed by a value known only at run time",
+        )

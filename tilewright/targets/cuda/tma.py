@@ -125,11 +125,19 @@ class TmaDescriptor:
         base = ctypes.addressof(storage)
         aligned = (base + 63) // 64 * 64
         result = driver.library.cuTensorMapEncodeTiled(
-            ctypes.c_void_p(aligned), _TYPES[self.dtype.name], rank, ctypes.c_void_p(self.address),
-            (ctypes.c_uint64 * rank)(*self.extents), (ctypes.c_uint64 * max(rank - 1, 1))(*self.strides),
-            (ctypes.c_uint32 * rank)(*self.box), (ctypes.c_uint32 * rank)(*self.element_strides),
-            0, int(self.swizzle), _BRINGS_256_BYTES, int(self.nan_fill),
-        )  # fmt: skip
+            ctypes.c_void_p(aligned),
+            _TYPES[self.dtype.name],
+            rank,
+            ctypes.c_void_p(self.address),
+            (ctypes.c_uint64 * rank)(*self.extents),
+            (ctypes.c_uint64 * max(rank - 1, 1))(*self.strides),
+            (ctypes.c_uint32 * rank)(*self.box),
+            (ctypes.c_uint32 * rank)(*self.element_strides),
+            0,
+            int(self.swizzle),
+            _BRINGS_256_BYTES,
+            int(self.nan_fill),
+        )
         driver.check(result, "cuTensorMapEncodeTiled", f"describing {self}")
         return ctypes.string_at(aligned, 128)
 

@@ -108,10 +108,7 @@ def _place(
     matrix, line = lane // 8, lane % 8
     half = ir.index_binary("xor", matrix % 2, line // 4)
     deep: ir.Expr = ir.const(step * plan.instruction.k)
-    for value, factor in (
-        (matrix // 2, 16), (line // 2, 4), (half, 2),
-        (line % 2, 1),
-    ):  # fmt: skip
+    for value, factor in ((matrix // 2, 16), (line // 2, 4), (half, 2), (line % 2, 1)):
         deep = deep + value * factor
     across: ir.Expr = ir.const(row * plan.instruction.m)
     across = across + group * (plan.m // plan.warps_m)

@@ -191,7 +191,7 @@ class _GroupGemm:
             place, offset = ir.Region(place.buffer, (ir.const(0),), (1,)), begin + offset
         value: ir.Expr = ir.Call(
             UINT64, "wgmma_descriptor", (place, mode, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
-        )  # fmt: skip
+        )
         if not ir.is_literal(offset, 0):
             value = ir.Call(UINT64, "wgmma_advance", (value, ir.cast(offset, INT32)))
         var = ir.Var(UINT64, f"{region.buffer.name}_tile")
@@ -223,9 +223,14 @@ class _GroupGemm:
     # Instructions --------------------------------------------------------------------------------
 
     def _steps(
-        self, a: tuple[ir.Var, _Tile] | None, b: tuple[ir.Var, _Tile], row: int, column: int, keep: ir.Expr,
+        self,
+        a: tuple[ir.Var, _Tile] | None,
+        b: tuple[ir.Var, _Tile],
+        row: int,
+        column: int,
+        keep: ir.Expr,
         steps: range | None = None,
-    ) -> list[ir.Statement]:  # fmt: skip
+    ) -> list[ir.Statement]:
         """Steps of k of one part, all where none are named: one statement, or one each where lanes give metadata."""
         steps = steps or range(self.plan.tiles_k)
         first = steps[0]

@@ -88,9 +88,10 @@ def _check_types(node: Any, span: Span | None, arch: Arch, types: Container[str]
     dtype: DType | None = node.dtype if isinstance(node, (ir.Buffer, ir.Expr)) else None
     if dtype is not None and dtype.scalar.name not in types:
         raise MissingCapability(
-            f"{arch.name} has no numbers of type {dtype.scalar}", span=span,
+            f"{arch.name} has no numbers of type {dtype.scalar}",
+            span=span,
             hint="convert them beforehand, or view their bytes as uint8 and take them apart",
-        )  # fmt: skip
+        )
     if not isinstance(node, ir.Buffer):
         for child in children(node):
             _check_types(child, span, arch, types)

@@ -230,9 +230,13 @@ class GpuExpressions(CFamilyPrinter):
         """A line of the program's; numbers go as C prints them."""
         text, *numbers = call.arguments
         dtypes = [number.dtype for number in numbers if isinstance(number, ir.Expr)]
-        shown = [self._convert("float", self.expression(number),
-            number.dtype) if number.dtype.is_float and number.dtype.bits < 32
-                 else self.expression(number) for number in numbers if isinstance(number, ir.Expr)]  # fmt: skip
+        shown = [
+            self._convert("float", self.expression(number), number.dtype)
+            if number.dtype.is_float and number.dtype.bits < 32
+            else self.expression(number)
+            for number in numbers
+            if isinstance(number, ir.Expr)
+        ]
         return self.call("tw::print", Text(f'"{c_format(str(text), dtypes)}"'), *shown)
 
     def _foreign(self, call: ir.Call) -> Text:

@@ -24,10 +24,13 @@ class HostLauncher:
     """
 
     def __init__(
-        self, function: Function, driver: DriverLibrary,
+        self,
+        function: Function,
+        driver: DriverLibrary,
         prepared: Sequence[Callable[[tuple[int, int, int], list[Any]], None]],
-        allocate: Callable[[Buffer, int], object], describe: Describe = no_map,
-    ) -> None:  # fmt: skip
+        allocate: Callable[[Buffer, int], object],
+        describe: Describe = no_map,
+    ) -> None:
         self.function, self.prepared = function, prepared
         self.current_device, self.on_device = driver.streams()[0], driver.on_device
         self.program = HostProgram(function, self._launch, allocate, describe)

@@ -71,9 +71,11 @@ def _of_tensor(region: ir.Region, lanes: int, analyzer: Analyzer) -> int:
     together."""
     tensor = region.buffer
     while lanes > 1 and not (
-        is_plain_tensor(tensor) and row_unsupported(tensor, tensor.dtype.nbytes(lanes), analyzer) is None
-        and analyzer.divides(tensor.shape[-1], lanes) and analyzer.divides(region.starts[-1], lanes)
-    ):  # fmt: skip
+        is_plain_tensor(tensor)
+        and row_unsupported(tensor, tensor.dtype.nbytes(lanes), analyzer) is None
+        and analyzer.divides(tensor.shape[-1], lanes)
+        and analyzer.divides(region.starts[-1], lanes)
+    ):
         lanes //= 2
     return lanes
 

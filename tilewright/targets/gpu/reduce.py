@@ -78,8 +78,13 @@ class _Reduction:
 
     def _within_thread(self) -> list[ir.Statement]:
         """Fold the thread's own elements of each line into the line's register, several chains side by side."""
-        kept = [one for axis, dimension in enumerate(self.source.digits) if axis != self.operator.axis
-                for one in dimension if one.place == REGISTER]  # fmt: skip
+        kept = [
+            one
+            for axis, dimension in enumerate(self.source.digits)
+            if axis != self.operator.axis
+            for one in dimension
+            if one.place == REGISTER
+        ]
         reduced = [one for one in self.digits if one.place == REGISTER]
         line, lines, parts = ir.Var(INT32, "line"), extent_of(kept), extent_of(reduced)
         assert lines == self.total.size, (lines, self.total.shape)

@@ -27,8 +27,9 @@ def wait(left: int) -> Evaluate:
     return perform("cp_async_wait", const(left))
 
 
-def start(place: Region, source: Region, valid: Expr | None, span: Span | None, hints: str = "",
-          *hinted: Expr | str) -> Evaluate:  # fmt: skip
+def start(
+    place: Region, source: Region, valid: Expr | None, span: Span | None, hints: str = "", *hinted: Expr | str
+) -> Evaluate:
     """Starts a piece, zeros but for its `valid` first bytes; all are valid where None.
 
     Parameters

@@ -29,10 +29,17 @@ def resources_of(image: bytes, planned: dict[str, int], arch: AmdArch) -> dict[s
             threads = kernel[".max_flat_workgroup_size"]
             waves = arch.occupancy(threads, vector, lds) * -(-threads // arch.warp_size) // arch.simds
             found[name] = Resources(
-                vector, lds - planned.get(name, 0), lds, kernel[".private_segment_fixed_size"], vector - accumulators,
-                accumulators, kernel[".sgpr_count"], waves, kernel.get(".vgpr_spill_count", 0),
+                vector,
+                lds - planned.get(name, 0),
+                lds,
+                kernel[".private_segment_fixed_size"],
+                vector - accumulators,
+                accumulators,
+                kernel[".sgpr_count"],
+                waves,
+                kernel.get(".vgpr_spill_count", 0),
                 kernel.get(".sgpr_spill_count", 0),
-            )  # fmt: skip
+            )
     return found
 
 

@@ -98,9 +98,15 @@ class Driver(DriverLibrary):
         return self.asked(ctypes.c_void_p, "hipModuleLoadData", image, doing="loading a kernel")
 
     def launch(
-        self, function: ctypes.c_void_p, grid: tuple[int, int, int], threads: int, stream: int, addresses: Any,
-        cooperative: bool, doing: str,
-    ) -> None:  # fmt: skip
+        self,
+        function: ctypes.c_void_p,
+        grid: tuple[int, int, int],
+        threads: int,
+        stream: int,
+        addresses: Any,
+        cooperative: bool,
+        doing: str,
+    ) -> None:
         """Start a kernel; its shared memory is the code object's own."""
         shape = (*grid, threads, 1, 1, 0, ctypes.c_void_p(stream))
         if cooperative:

@@ -34,9 +34,9 @@ def emit(function: ir.Function, arch: Arch) -> Source:
         if any(node.function == "print_line" for node in find(kernel, ir.Call)):
             raise MissingCapability(
                 f"kernels for {arch.name} cannot print: lines have no way to the host without ROCm's device library",
-                span=kernel.span, hint="store the numbers in a tensor, or look at them with kernel.emulate() on "
-                                       "another target",
-            )  # fmt: skip
+                span=kernel.span,
+                hint="store the numbers in a tensor, or look at them with kernel.emulate() on another target",
+            )
     return gpu.emit(
         function, arch, Dialect("hip", lambda _: [f"tilewright_{arch.name}.h"], HipKernel, frozenset(TYPES))
     )
@@ -73,11 +73,15 @@ class HipPrinter(GpuPrinter):
         """An element or zero, without a branch."""
         load, zero = select.then, select.otherwise
         guarded = (
-            isinstance(load, ir.Load) and load.buffer.scope == "global" and root(load.buffer).scope == "global"
-            and load.dtype.stored_bits >= 8 and not in_bytes(load.buffer) and isinstance(zero,
-                ir.Const) and zero.value == 0
+            isinstance(load, ir.Load)
+            and load.buffer.scope == "global"
+            and root(load.buffer).scope == "global"
+            and load.dtype.stored_bits >= 8
+            and not in_bytes(load.buffer)
+            and isinstance(zero, ir.Const)
+            and zero.value == 0
             and not any(isinstance(node, ir.Load) for node in walk(load.indices[0]))
-        )  # fmt: skip
+        )
         if not guarded:
             return super().expression_Select(select)
         assert isinstance(load, ir.Load)
@@ -165,10 +169,13 @@ def moved_words(loop: ir.For) -> tuple[tuple[ir.Buffer, ir.Expr], tuple[ir.Buffe
     sides = ((store.buffer, store.indices[0]), (load.buffer, load.indices[0]))
     dtype, count = store.buffer.dtype, len(loop.numbers or ())
     fits = (
-        loop.kind == "unroll" and dtype == load.buffer.dtype and dtype.stored_bits in (8, 16)
-        and count > 0 and count * dtype.stored_bits % 32 == 0
+        loop.kind == "unroll"
+        and dtype == load.buffer.dtype
+        and dtype.stored_bits in (8, 16)
+        and count > 0
+        and count * dtype.stored_bits % 32 == 0
         and all(buffer.scope == "register" and buffer.source is None for buffer, _ in sides)
-    )  # fmt: skip
+    )
     inside = {one.var for one in loop.body.statements if isinstance(one, ir.Let)}
     if inside & {node for _, index in sides for node in walk(index)}:
         return None

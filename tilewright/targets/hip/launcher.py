@@ -49,9 +49,14 @@ class HipKernel:
         buffers = [ctypes.create_string_buffer(one, len(one)) for one in packed]
         addresses = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(one) for one in buffers))
         driver.launch(
-            self.function_on(driver, device), grid, self.threads, current_stream(device) if stream is None else stream,
-            addresses, self.cooperative, f"launching {self.name} with a grid of {grid} and {self.threads} threads",
-        )  # fmt: skip
+            self.function_on(driver, device),
+            grid,
+            self.threads,
+            current_stream(device) if stream is None else stream,
+            addresses,
+            self.cooperative,
+            f"launching {self.name} with a grid of {grid} and {self.threads} threads",
+        )
 
     def function_on(self, driver: Driver, device: int) -> ctypes.c_void_p:
         """The kernel's handle on a device, loaded there at first use."""

@@ -80,13 +80,21 @@ class MachineLoop:
     def mix(self) -> dict[str, int]:
         """How many instructions of each kind."""
         kinds = Counter(
-            "products" if _PRODUCT.match(name) else "LDS" if name.startswith("ds_")
-            else "memory" if name.startswith(("global_", "buffer_",
-                "flat_")) else "scratch" if name.startswith("scratch_")
-            else "vector" if name.startswith("v_") else "waits" if name.startswith(("s_wait", "s_nop",
-                "s_barrier")) else "scalar"
+            "products"
+            if _PRODUCT.match(name)
+            else "LDS"
+            if name.startswith("ds_")
+            else "memory"
+            if name.startswith(("global_", "buffer_", "flat_"))
+            else "scratch"
+            if name.startswith("scratch_")
+            else "vector"
+            if name.startswith("v_")
+            else "waits"
+            if name.startswith(("s_wait", "s_nop", "s_barrier"))
+            else "scalar"
             for name in self.names
-        )  # fmt: skip
+        )
         return dict(kinds.most_common())
 
 

@@ -91,8 +91,11 @@ class Refusal:
 def refusals(log: str, name: str) -> list[Refusal]:
     """Errors in clang's log, in order; `name` is what it calls lines of the text itself."""
     found = [
-        Refusal(match["text"].strip(), None if match["file"].endswith(name) else Span(match["file"],
-            int(match["line"])), int(match["line"]))
+        Refusal(
+            match["text"].strip(),
+            None if match["file"].endswith(name) else Span(match["file"], int(match["line"])),
+            int(match["line"]),
+        )
         for match in _ERROR.finditer(log)
-    ]  # fmt: skip
+    ]
     return found or [Refusal(f"its backend stopped: {match['text'].strip()}", None) for match in _CRASH.finditer(log)]

@@ -73,14 +73,18 @@ class MlxDoor:
             raise MissingCapability(
                 f"{again.name} is written by two kernels of {self.function.name}: outputs of MLX's kernels are "
                 "new arrays",
-                span=kernel.span, hint="let the second one write memory of its own, or pass tensors of torch's MPS",
-            )  # fmt: skip
+                span=kernel.span,
+                hint="let the second one write memory of its own, or pass tensors of torch's MPS",
+            )
         threads = kernel.num_threads
         found = call(
-            inputs=arrays, output_shapes=[one.shape for one in outputs],
-            output_dtypes=[self._type(one.dtype.name) for one in outputs], grid=(grid[0] * threads, grid[1], grid[2]),
-            threadgroup=(threads, 1, 1), **({"init_value": 0} if self.counted.intersection(text.outputs) else {}),
-        )  # fmt: skip
+            inputs=arrays,
+            output_shapes=[one.shape for one in outputs],
+            output_dtypes=[self._type(one.dtype.name) for one in outputs],
+            grid=(grid[0] * threads, grid[1], grid[2]),
+            threadgroup=(threads, 1, 1),
+            **({"init_value": 0} if self.counted.intersection(text.outputs) else {}),
+        )
         for output, array in zip(outputs, found, strict=True):
             output.value = array
 
@@ -91,9 +95,13 @@ class MlxDoor:
             text = MlxKernel(self.function, self.kernels[number], self.arch, small)
             header, body = text.body()
             made = self.core.fast.metal_kernel(
-                name=self.entries[number], input_names=text.input_names, output_names=text.output_names, source=body,
-                header=header, ensure_row_contiguous=False,  # strides are the program's own affair
-            )  # fmt: skip
+                name=self.entries[number],
+                input_names=text.input_names,
+                output_names=text.output_names,
+                source=body,
+                header=header,
+                ensure_row_contiguous=False,  # strides are the program's own affair
+            )
             found = self.made[number, small] = (made, text)
         return found
 

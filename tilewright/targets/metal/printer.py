@@ -25,10 +25,26 @@ TYPES: Mapping[str, str] = {
 """Metal's type of one element; it has halves and bfloats itself, and no doubles."""
 
 KEYWORDS = CXX_KEYWORDS | {
-    "kernel", "device", "threadgroup", "constant", "thread", "vertex", "fragment", "bfloat", "uint", "ushort", "uchar",
+    "kernel",
+    "device",
+    "threadgroup",
+    "constant",
+    "thread",
+    "vertex",
+    "fragment",
+    "bfloat",
+    "uint",
+    "ushort",
+    "uchar",
     "ulong",
-    "metal", "vec", "access", "sampler", "texture", "threadgroup_position_in_grid", "thread_index_in_threadgroup",
-}  # fmt: skip
+    "metal",
+    "vec",
+    "access",
+    "sampler",
+    "texture",
+    "threadgroup_position_in_grid",
+    "thread_index_in_threadgroup",
+}
 
 SPELLINGS = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
 
@@ -63,9 +79,10 @@ class MetalPrinter(GpuPrinter):
         *_, order = call.arguments
         if order != "relaxed":
             raise MissingCapability(
-                f"{call.function} with the order {order!r}: Metal's atomics are relaxed", span=self._span,
+                f"{call.function} with the order {order!r}: Metal's atomics are relaxed",
+                span=self._span,
                 hint='leave memory_order out, or pass "relaxed"; blocks of one launch cannot hand over memory there',
-            )  # fmt: skip
+            )
         return super()._atomic(call)
 
     def _stored(self, call: ir.Call) -> Text:

@@ -70,9 +70,10 @@ class Launcher:
             count = len(kernel_parameters(kernel))
             if count > MOST_BUFFERS:
                 raise MissingCapability(
-                    f"this kernel has {count} arguments and Metal's have {MOST_BUFFERS} at most", span=kernel.span,
+                    f"this kernel has {count} arguments and Metal's have {MOST_BUFFERS} at most",
+                    span=kernel.span,
                     hint="join tensors of one type, or pass sizes as parts of shapes",
-                )  # fmt: skip
+                )
         if library is None and importlib.util.find_spec("mlx") is None:
             _torch_with_mps(function.name)
         self.text, self.function, self.entries, self.arch = text, function, list(entries), arch
@@ -120,9 +121,10 @@ class Launcher:
             return
         threads = self.kernels[number].num_threads
         getattr(self.library, self.entries[number])(
-            *(_argument(value) for value in given), threads=(grid[0] * threads, grid[1], grid[2]),
+            *(_argument(value) for value in given),
+            threads=(grid[0] * threads, grid[1], grid[2]),
             group_size=(threads, 1, 1),
-        )  # fmt: skip
+        )
 
     def _workspace(self, buffer: Buffer, size: int) -> Any:
         """Memory that kernels of one call share; what atomics count in is kept from call to call, zeros at first."""

@@ -112,9 +112,11 @@ class FlashAtten:
         """
         config = self.config
         for name, tensor, shape in (
-            ("Q", Q, config.query_shape), ("K", K, config.key_shape), ("V", V, config.value_shape),
+            ("Q", Q, config.query_shape),
+            ("K", K, config.key_shape),
+            ("V", V, config.value_shape),
             ("output", Q if output is None else output, config.query_shape),
-        ):  # fmt: skip
+        ):
             if tuple(tensor.shape) != shape:
                 raise WrongArgumentShape(f"{name} has shape {list(tensor.shape)}, the configuration says {list(shape)}")
         keys = K if config.layout == "nnn" else _moved(K, (0, 3, 2, 1))

@@ -136,9 +136,14 @@ class Matmul(OwnMatmul):
     config: MatmulConfig
 
     def __init__(
-        self, config: MatmulConfig, name: str = "matmul", target: object = None, enable_tuning: bool = True,
-        from_database: bool = False, backend: str = "tl",
-    ) -> None:  # fmt: skip
+        self,
+        config: MatmulConfig,
+        name: str = "matmul",
+        target: object = None,
+        enable_tuning: bool = True,
+        from_database: bool = False,
+        backend: str = "tl",
+    ) -> None:
         super().__init__(config, name, target_name(target), enable_tuning, from_database, backend)
         config.order.check(*self._size)
         if config.with_zeros and self.source_format == "int":

@@ -89,8 +89,13 @@ def _instruction(tensor: Buffer, tile: Buffer, site: Site) -> CopyInstruction | 
 def asynchronous_copy(arch: Arch) -> CopyInstruction | None:
     """The machine's instruction by which one thread starts a copy of a few bytes into shared memory."""
     return next(
-        (one for one in arch.copy_instructions
-         if one.function == CP_ASYNC and (one.source, one.destination) == (GLOBAL, SHARED)), None)  # fmt: skip
+        (
+            one
+            for one in arch.copy_instructions
+            if one.function == CP_ASYNC and (one.source, one.destination) == (GLOBAL, SHARED)
+        ),
+        None,
+    )
 
 
 def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
@@ -118,7 +123,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
     if any(
         isinstance(node, Load) and node.buffer.scope in ("fragment", "local") for s in source.starts for node in walk(s)
     ):
-        return "threads would have to agree on where it starts"  # fmt: skip
+        return "threads would have to agree on where it starts"
     columns = destination.tile_shape[-1]
     assert isinstance(columns, int)
     for size in instruction.bytes:
@@ -129,7 +134,7 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
             and box_unsupported(source, size, analyzer) is None
             and _runs(destination, width, layout)
         ):
-            return size  # fmt: skip
+            return size
     return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
 
 

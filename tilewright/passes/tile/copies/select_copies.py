@@ -109,9 +109,10 @@ class _Select(ScopedRewriter):
             return
         if way == CP_ASYNC and copy.token is not None:
             raise NotAsynchronous(
-                f"this copy cannot be cp.async: {reason}", span=copy.span,
+                f"this copy cannot be cp.async: {reason}",
+                span=copy.span,
                 hint="write T.copy, which also takes instructions that are not asynchronous",
-            )  # fmt: skip
+            )
         by = "made by the copy engine" if way in ENGINE else "cp_async"
         self.context.warn(f"this copy cannot be {by}: {reason}", copy.span)
 

@@ -137,7 +137,7 @@ class _Stage(ScopedRewriter):
             gemm.c.buffer: gemm.plan
             for gemm in find(kernel.body, Product)
             if gemm.plan is not None and gemm.plan.instruction.asynchronous and not gemm.plan.is_part
-        }  # fmt: skip
+        }
         for node in find(kernel.body, Copy, ir.Parallel):
             self._follow(node)
         self.stored = {
@@ -160,9 +160,10 @@ class _Stage(ScopedRewriter):
             pairs = [(node.source.buffer, node.destination.buffer)]
         elif isinstance(node, ir.Parallel) and len(node.vars) == 2:
             touched = [
-                one for one in find(node.body, ir.Load, ir.Store) if len(one.indices) == 2
-                and all(index is var for index, var in zip(one.indices, node.vars))
-            ]  # fmt: skip
+                one
+                for one in find(node.body, ir.Load, ir.Store)
+                if len(one.indices) == 2 and all(index is var for index, var in zip(one.indices, node.vars))
+            ]
             read = [one.buffer for one in touched if isinstance(one, ir.Load)]
             pairs = [(source, one.buffer) for one in touched if isinstance(one, ir.Store) for source in read]
         for source, made in pairs:
@@ -268,10 +269,16 @@ class _Stage(ScopedRewriter):
         """Boxes of another copy of the role that serve this one too: roles run side by side."""
         groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {box_shape(plan, width, transposed) for width in box_widths(plan, copy.destination.dtype, transposed)}
-        return next((
-            made for made in self.made[self.first_of_role :] if made.static_shape[0] % groups == 0 and made.dtype == copy.destination.dtype  # noqa: E501
-            and made.static_shape[1:] in shapes
-        ), None)  # fmt: skip
+        return next(
+            (
+                made
+                for made in self.made[self.first_of_role :]
+                if made.static_shape[0] % groups == 0
+                and made.dtype == copy.destination.dtype
+                and made.static_shape[1:] in shapes
+            ),
+            None,
+        )
 
     def _unsupported(self, copy: Leaving, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""

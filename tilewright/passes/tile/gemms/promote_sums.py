@@ -94,9 +94,7 @@ def _promoted(gemm: Gemm, parts: Parts) -> list[ir.Statement]:
     part = parts.setdefault(key, ir.Buffer("part", key[:2], key[2], "fragment"))
     behind: list[ir.Statement] = []
     factors = [_factor(gemm, is_a, var, behind) for is_a, var in ((True, i), (False, j))]
-    product = replace(
-        gemm, c=ir.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None
-    )  # fmt: skip
+    product = replace(gemm, c=ir.whole(part), clear=True, scale_a=None, scale_b=None, promote_every=None)
     c = gemm.c.buffer
     where = (*(ir.const(0) for _ in range(c.rank - 2)), i, j)
     old: ir.Expr = ir.Load(F32, c, where)

@@ -107,7 +107,7 @@ class _Rotation:
         """Whether a statement prepares the last gemm's slots: receives them, or counts."""
         counts = isinstance(statement, ir.Assume) or (
             isinstance(statement, ir.Let) and isinstance(statement.value, ir.Load)
-        )  # fmt: skip
+        )
         counts = counts or (isinstance(statement, ir.Store) and statement.buffer.scope == "scalar")
         return counts or (isinstance(statement, ir.Receive) and statement.channel in own)
 

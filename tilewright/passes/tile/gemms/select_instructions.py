@@ -41,8 +41,9 @@ def select_instructions(function: Function, context: Context) -> Function:
             if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
                 raise NotAsynchronous(
                     f"no asynchronous instruction of {context.arch.name} can execute this gemm{refused}",
-                    span=gemm.span, hint="write T.gemm, which also takes instructions that are not",
-                )  # fmt: skip
+                    span=gemm.span,
+                    hint="write T.gemm, which also takes instructions that are not",
+                )
             if plan is not None:
                 plans[gemm] = plan
                 kind = "warpgroups" if plan.instruction.asynchronous else "warps"

@@ -193,9 +193,10 @@ def _axis(kernel: ir.Kernel, number: int, size: int, refused: Mapping[ir.Channel
         return _Axis(number, ())
     fitting = {buffer for channel, reason in refused.items() if reason is None for buffer in channel.buffers}
     shared = tuple(
-        copy for copy in channel_copies(kernel)
+        copy
+        for copy in channel_copies(kernel)
         if copy.destination.buffer in fitting and not differs(copy.source, depends) and _shareable(copy, size)
-    )  # fmt: skip
+    )
     return _Axis(number, shared)
 
 

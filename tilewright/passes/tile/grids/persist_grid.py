@@ -183,10 +183,14 @@ class _Grid:
         if len(self.source.grid) < 2:
             return 1
         along = [
-            size * sum(copy.landing_bytes for copy in channel_copies(self.source)
-                       if differs(copy.source, depending(self.source, var)))
+            size
+            * sum(
+                copy.landing_bytes
+                for copy in channel_copies(self.source)
+                if differs(copy.source, depending(self.source, var))
+            )
             for var, size in zip(self.source.block_vars[:2], self.dims)
-        ]  # fmt: skip
+        ]
         return max(1, round(math.sqrt(self.resident * along[0] / along[1]))) if all(along) else 1
 
     @property
@@ -254,10 +258,14 @@ class _Persist:
         """Channels of one slot that every role passes once a tile."""
         alone = [one for one in self.channels if one.stages == 1]
         return [
-            channel for channel in alone
-            if all(ir.is_literal(self.passes(role, channel), 1)
-                   for role in self.roles if role.name in (*channel.writers, *channel.readers))
-        ]  # fmt: skip
+            channel
+            for channel in alone
+            if all(
+                ir.is_literal(self.passes(role, channel), 1)
+                for role in self.roles
+                if role.name in (*channel.writers, *channel.readers)
+            )
+        ]
 
     def is_uneven(self) -> bool:
         """Whether some tiles take more steps than others."""
@@ -299,9 +307,12 @@ class _Persist:
             attributes[CLUSTER] = (blocks, 1, 1)
         launched = known_extent(self.analyzer.simplify(count * blocks))
         return replace(
-            self.source, block_vars=(block,), grid=(launched,), body=ir.Seq(tuple(body), span=source.body.span),
+            self.source,
+            block_vars=(block,),
+            grid=(launched,),
+            body=ir.Seq(tuple(body), span=source.body.span),
             attributes=tuple(attributes.items()),
-        )  # fmt: skip
+        )
 
     def _role(self, role: ir.Role, block: ir.Var, groups: ir.Expr, names: Sequence[ir.Statement]) -> ir.Role:
         """A role that goes through the tiles of its block's group."""

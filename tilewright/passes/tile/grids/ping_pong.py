@@ -70,9 +70,7 @@ def paired(kernel: ir.Kernel, arch: Arch) -> ir.Kernel | str:
     own = _own_tiles(kernel, consumer)
     moved = [one for one in kernel.body.statements if isinstance(one, ir.Allocate) and root(one.buffer) in own]
     body = replace(consumer.body, statements=(*moved, *consumer.body.statements))
-    both = replace(
-        consumer, body=body, registers=registers[1], instances=CONSUMERS, index=ir.Var(INT32, consumer.name)
-    )  # fmt: skip
+    both = replace(consumer, body=body, registers=registers[1], instances=CONSUMERS, index=ir.Var(INT32, consumer.name))
     made: list[ir.Statement] = []
     for one in kernel.body.statements:
         if isinstance(one, ir.Channel):
@@ -83,7 +81,7 @@ def paired(kernel: ir.Kernel, arch: Arch) -> ir.Kernel | str:
             made.append(one)
     made_kernel = replace(
         kernel, threads=(threads + ir.WARPGROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
-    )  # fmt: skip
+    )
     needed, room = shared_bytes(made_kernel), shared_room(kernel, arch)
     if needed > room:
         return f"the ring and the tiles of two consumers take {needed} bytes of {room} of shared memory"
@@ -107,9 +105,10 @@ def _registers(
 def _own_tiles(kernel: ir.Kernel, consumer: ir.Role) -> set[ir.Buffer]:
     """Shared tiles that the consumer alone uses, but for the slots of channels."""
     declared = {
-        one.buffer for one in kernel.body.statements
+        one.buffer
+        for one in kernel.body.statements
         if isinstance(one, ir.Allocate) and one.buffer.scope == "shared" and one.buffer.source is None
-    }  # fmt: skip
+    }
     elsewhere = {
         root(buffer)
         for one in kernel.body.statements

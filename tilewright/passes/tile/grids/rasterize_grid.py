@@ -54,9 +54,11 @@ def _rasterize(kernel: ir.Kernel) -> ir.Kernel:
         names.append(within(var, extent))
     rest = {var: value for var, value in kernel.attributes if var != RASTER}
     return replace(
-        kernel, block_vars=(*launched, *kernel.block_vars[2:]), attributes=tuple(rest.items()),
+        kernel,
+        block_vars=(*launched, *kernel.block_vars[2:]),
+        attributes=tuple(rest.items()),
         body=replace(kernel.body, statements=ir.seq(names, kernel.body.statements).statements),
-    )  # fmt: skip
+    )
 
 
 def panel_place(

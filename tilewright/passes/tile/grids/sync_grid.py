@@ -59,8 +59,9 @@ class _SyncGrid(Rewriter):
             raise GridTooLarge(
                 f"all {blocks} blocks meet in T.sync_grid(), but {self.context.arch.name} runs at most {most} of "
                 f"{kernel.num_threads} threads at once",
-                span=kernel.span, hint="launch fewer blocks, each of which takes several tiles in turn",
-            )  # fmt: skip
+                span=kernel.span,
+                hint="launch fewer blocks, each of which takes several tiles in turn",
+            )
         arrivals = Buffer("arrivals", (1,), UINT32, "global")
         counted = (Region(arrivals, (const(0),), (1,)),)
         body = changed(

@@ -39,9 +39,15 @@ from tilewright.passes.scoped import PlaceRewriter
 
 
 def dealt_loop(
-    iteration: ir.Var, tile: ir.Var, total: ir.Expr, group: ir.Expr, groups: ir.Expr, work: ir.Seq, uneven: bool,
+    iteration: ir.Var,
+    tile: ir.Var,
+    total: ir.Expr,
+    group: ir.Expr,
+    groups: ir.Expr,
+    work: ir.Seq,
+    uneven: bool,
     span: Span | None,
-) -> ir.For:  # fmt: skip
+) -> ir.For:
     """A role's loop over its group's tiles: group number ``g`` of ``n`` has the tiles ``g``, ``n + g``, ``2 n + g`` and
     so on. Where tiles differ in their steps, every other iteration goes the other way round, so that who has a long
     tile has a short one next.
@@ -102,9 +108,16 @@ class Claims:
         return [ir.Allocate(self.slots, span=span), ir.Channel(NAME, (self.slots,), SLOTS, writers, names, span=span)]
 
     def loop(
-        self, iteration: ir.Var, tile: ir.Var, total: ir.Expr, blocks: ir.Expr, work: ir.Seq, claims: bool,
-        span: Span | None, ending: ir.Statement | None = None,
-    ) -> ir.For:  # fmt: skip
+        self,
+        iteration: ir.Var,
+        tile: ir.Var,
+        total: ir.Expr,
+        blocks: ir.Expr,
+        work: ir.Seq,
+        claims: bool,
+        span: Span | None,
+        ending: ir.Statement | None = None,
+    ) -> ir.For:
         """A role's loop over tiles, until there are no more.
 
         Parameters

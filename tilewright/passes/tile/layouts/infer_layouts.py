@@ -175,14 +175,16 @@ class _Inference:
             raise LayoutConflict(
                 "no arithmetic says which thread holds which elements of this layout: "
                 "they are not sums of digits of the indices",
-                span=where.span, hint="describe it with //, % and one exclusive-or",
-            )  # fmt: skip
+                span=where.span,
+                hint="describe it with //, % and one exclusive-or",
+            )
         threads, used = self.kernel.num_threads, layout.extent(THREAD)
         if used > threads or threads % used:
             raise LayoutConflict(
                 f"this layout is one of {used} threads, but {threads} work here",
-                span=where.span, hint="give every thread a part: T.Fragment(..., replicate=) makes copies",
-            )  # fmt: skip
+                span=where.span,
+                hint="give every thread a part: T.Fragment(..., replicate=) makes copies",
+            )
         return layout if used == threads else replicate(layout, threads // used)
 
     def _anchor(self) -> None:

@@ -81,10 +81,10 @@ def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
     loads = (copy for copy in copies_by_hand(kernel) if copy.barrier is not None)
     walking.refilled = {root(copy.destination.buffer) for copy in loads} - slots
     walking.tokens = {
-        node.token for node in find(kernel.body, Copy, ir.Parallel)
-        if node.token is not None
-        and any(region.buffer in walking.by_descriptor for region in filled_by(node))
-    }  # fmt: skip
+        node.token
+        for node in find(kernel.body, Copy, ir.Parallel)
+        if node.token is not None and any(region.buffer in walking.by_descriptor for region in filled_by(node))
+    }
     if walking.by_descriptor:
         walking.landing = any(node.function == LANDED for node in find(kernel.body, ir.Call))
     body, _ = walking.sequence(kernel.body, NOTHING)

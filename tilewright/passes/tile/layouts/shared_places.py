@@ -83,10 +83,12 @@ class Pending:
 
     def then(self, other: Pending) -> Pending:
         return Pending(
-            self.read | other.read, self.written | other.written,
-            self.flying_reads | other.flying_reads, self.flying_writes | other.flying_writes,
+            self.read | other.read,
+            self.written | other.written,
+            self.flying_reads | other.flying_reads,
+            self.flying_writes | other.flying_writes,
             self.combined | other.combined,
-        )  # fmt: skip
+        )
 
     def conflicts(self, next: Pending) -> bool:
         """Whether what comes next must see, or must not disturb, what is pending."""
@@ -94,8 +96,9 @@ class Pending:
         writes = next.written | _places(next.flying_writes)
         mixed = any(
             kind != other and place.may_alias(former)
-            for kind, place in next.combined for other, former in self.combined
-        )  # fmt: skip
+            for kind, place in next.combined
+            for other, former in self.combined
+        )
         return (
             mixed
             or _meet(reads, self.written)
@@ -114,11 +117,12 @@ class Pending:
         if not all_done:
             return replace(self, read=read, written=written)
         return Pending(
-            read, written,
+            read,
+            written,
             frozenset(one for one in self.flying_reads if one[0] != token),
             frozenset(one for one in self.flying_writes if one[0] != token),
             self.combined,
-        )  # fmt: skip
+        )
 
     def landed(self) -> Pending:
         """The same once all asynchronous operators are done."""

@@ -81,8 +81,9 @@ class _Share(Rewriter):
             return self._headed(statement, "start", "stop", "step")
         raise LayoutConflict(
             "the condition of this loop reads a fragment that the loop changes, and not all threads hold it",
-            span=statement.span, hint="keep what the condition reads in a T.alloc_var, or in a shared tile",
-        )  # fmt: skip
+            span=statement.span,
+            hint="keep what the condition reads in a T.alloc_var, or in a shared tile",
+        )
 
     def _headed(self, statement: Any, *heads: str) -> list[ir.Statement]:
         """The head's values under names of their own, then the statement with what is within it."""

@@ -15,11 +15,7 @@ from tilewright.ir.structure import conjunction
 from tilewright.ir.substitution import substitute
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.scoped import fresh, plain_loop, redirected
-from tilewright.passes.tile.pipelines.pipeline_plan import (
-    Name,
-    PipelinePlan,
-    needed_names,
-)
+from tilewright.passes.tile.pipelines.pipeline_plan import Name, PipelinePlan, needed_names
 from tilewright.passes.tile.pipelines.tile_views import with_views
 
 S = TypeVar("S", bound=ir.Statement)
@@ -59,8 +55,10 @@ class Emission:
 
     def _ahead(self, buffer: ir.Buffer) -> bool:
         """Whether statements of several stages use a buffer that is declared in the body."""
-        return any(stage < self.plan.depth and buffer in effects.all
-                   for stage, effects in zip(self.plan.stages, self.plan.effects, strict=True))  # fmt: skip
+        return any(
+            stage < self.plan.depth and buffer in effects.all
+            for stage, effects in zip(self.plan.stages, self.plan.effects, strict=True)
+        )
 
     def _names(self) -> list[ir.Statement]:
         """The names that statements of the last stage use, and those kept for what declares nothing else."""
@@ -91,8 +89,11 @@ class Emission:
                 let for one in started for let in needed_names(one, self.plan.lets) if let not in outer
             )
             span = started[0].span
-            made.append(fresh(ir.If(conjunction(conditions), ir.Seq((*names, *started)), span=span)) if names else
-                        ir.If(conjunction(conditions), ir.Seq(tuple(started)), span=span))  # fmt: skip
+            made.append(
+                fresh(ir.If(conjunction(conditions), ir.Seq((*names, *started)), span=span))
+                if names
+                else ir.If(conjunction(conditions), ir.Seq(tuple(started)), span=span)
+            )
         return made
 
     # Steps -----------------------------------------------------------------------------------

@@ -174,9 +174,10 @@ class _Inject(Rewriter):
         and stores; and what becomes of those that are transposed."""
         roomy = self._has_room(loop)
         others = {
-            one: replace(one, prefer=SYNC) for one in _started(loop)
+            one: replace(one, prefer=SYNC)
+            for one in _started(loop)
             if one.token is None and (not roomy or one in transposed)
-        }  # fmt: skip
+        }
         body = put(loop.body, others)
         return replace(loop, body=body), {others.get(copy, copy): way for copy, way in transposed.items()}
 

@@ -282,16 +282,18 @@ def _from_author(plan: PipelinePlan, unstageable: dict[ir.Buffer, str]) -> None:
     for what, numbers in (("order", loop.order), ("stage", loop.stage)):
         if numbers is not None and len(numbers) != count:
             raise PipelinePlanError(
-                f"{what}= has {len(numbers)} numbers, but the loop's body has {count} statements", span=loop.span,
+                f"{what}= has {len(numbers)} numbers, but the loop's body has {count} statements",
+                span=loop.span,
                 hint="give one number a statement, names and declarations apart",
-            )  # fmt: skip
+            )
     plan.stages = list(loop.stage) if loop.stage is not None else _default_stages(plan)
     plan.orders = list(loop.order) if loop.order is not None else list(range(count))
     if len(set(plan.orders)) != count:
         raise PipelinePlanError(
-            "order= names two statements the same", span=loop.span, hint="every statement of a step has a place "
-                                                                         "of its own"
-        )  # fmt: skip
+            "order= names two statements the same",
+            span=loop.span,
+            hint="every statement of a step has a place of its own",
+        )
     plan.staged = _staged(plan, unstageable)
     for first, second, reason in _broken(plan, unstageable):
         lines = [_line(plan.statements[number]) for number in (first, second)]
@@ -299,7 +301,7 @@ def _from_author(plan: PipelinePlan, unstageable: dict[ir.Buffer, str]) -> None:
             f"this plan runs {lines[1]} before {lines[0]}, on which it depends: {reason}",
             span=plan.statements[second].span,
             hint="give it a later stage, or the same stage and a later order",
-        )  # fmt: skip
+        )
 
 
 def _default_stages(plan: PipelinePlan) -> list[int]:

@@ -82,8 +82,9 @@ class Apart:
         return moves, substitute(self.work, buffers=taken)
 
 
-def reads_apart(loop: ir.Pipelined, work: ir.Parallel, written: Collection[ir.Buffer], threads: Collection[ir.Var],
-                count: int) -> Apart | None:  # fmt: skip
+def reads_apart(
+    loop: ir.Pipelined, work: ir.Parallel, written: Collection[ir.Buffer], threads: Collection[ir.Var], count: int
+) -> Apart | None:
     """`work`, a statement of `loop`, without its reads of tensors; None where it has none that could be ahead.
 
     Parameters

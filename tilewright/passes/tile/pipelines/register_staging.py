@@ -153,9 +153,16 @@ def _can_wait(copy: Copy) -> bool:
     source, tile = copy.source, copy.destination
     sizes = [extent for extent in tile.extents if isinstance(extent, int)]
     return (
-        is_load(copy) and copy.prefer != CP_ASYNC and len(sizes) == len(tile.extents) and copy.barrier is None and copy.rank is None and not copy.adds  # noqa: E501
-        and not source.dtype.is_packed and not tile.dtype.is_packed and tile.buffer.source is None
-    )  # fmt: skip
+        is_load(copy)
+        and copy.prefer != CP_ASYNC
+        and len(sizes) == len(tile.extents)
+        and copy.barrier is None
+        and copy.rank is None
+        and not copy.adds
+        and not source.dtype.is_packed
+        and not tile.dtype.is_packed
+        and tile.buffer.source is None
+    )
 
 
 def _affordable(copies: Sequence[Copy], threads: int, most: int) -> tuple[list[Copy], int]:

@@ -53,7 +53,4 @@ def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:
 
 def _tiles(statement: Statement) -> set[Buffer]:
     """Shared tiles that a statement uses; to declare one is no use."""
-    return {
-        root(node) for node in uses(statement)
-        if isinstance(node, Buffer) and node.scope == "shared"
-    }  # fmt: skip
+    return {root(node) for node in uses(statement) if isinstance(node, Buffer) and node.scope == "shared"}

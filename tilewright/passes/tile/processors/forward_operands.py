@@ -101,11 +101,12 @@ def shift_ends_with(gemm: Gemm, name: str, source: ir.Region) -> bool:
     axis = -1 if turned else -2
     ending = (gemm.shift,) if name == "a" else (gemm.scale_b, gemm.shift_b)
     return any(
-        one is not None and one.buffer.scope == source.buffer.scope == "global"
+        one is not None
+        and one.buffer.scope == source.buffer.scope == "global"
         and same(ir.expr(one.starts[-1]), ir.expr(source.starts[axis]))
         and same(ir.expr(one.buffer.shape[-1]), ir.expr(source.buffer.shape[axis]))
         for one in ending
-    )  # fmt: skip
+    )
 
 
 class _Beginnings(ScopedRewriter):
@@ -167,8 +168,15 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bo
     columns, extent = source.buffer.shape[-1], source.extents[-1]
     contiguous = source.buffer.strides is None or ir.is_literal(source.buffer.strides[-1], 1)
     inside = isinstance(columns, int) and isinstance(extent, int) and columns % extent == 0
-    return (not gemm.transpose_a and source.dtype == tile.dtype and not source.buffer.packed and contiguous and inside
-            and source.extents[-2:] == source.tile_shape and not source.dtype.is_packed)  # fmt: skip
+    return (
+        not gemm.transpose_a
+        and source.dtype == tile.dtype
+        and not source.buffer.packed
+        and contiguous
+        and inside
+        and source.extents[-2:] == source.tile_shape
+        and not source.dtype.is_packed
+    )
 
 
 def staged_tiles(kernel: ir.Kernel) -> dict[ir.Buffer, Copy | Decode]:

@@ -51,11 +51,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.processors import forward_operands as operands
 from tilewright.passes.tile.processors.choose_products import product_plan, shifts_left, tile_plan
-from tilewright.passes.tile.processors.plan_operand_layouts import (
-    FACT,
-    PhysicalOperand,
-    tile_layout,
-)
+from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand, tile_layout
 
 MOST_GRID_DIMENSIONS = 3
 LINE = 64
@@ -160,8 +156,10 @@ def _ends_with_shifts(kernel: ir.Kernel, copy: Copy) -> bool:
     """Whether what gemms add beside their products ends where a tile's source does."""
     return all(
         operands.shift_ends_with(gemm, name, copy.source)
-        for gemm in find(kernel, Gemm) for name in ("a", "b") if getattr(gemm, name).buffer is copy.destination.buffer
-    )  # fmt: skip
+        for gemm in find(kernel, Gemm)
+        for name in ("a", "b")
+        if getattr(gemm, name).buffer is copy.destination.buffer
+    )
 
 
 def _another(kernel: ir.Kernel) -> ir.Kernel:

@@ -155,10 +155,16 @@ class Division:
             ir.Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles
         ]
         channels = [
-            ir.Channel(name, tuple(self.rings[tile] for tile in link.tiles), link.stages, ("producer",), ("consumer",),
-                span=span)
+            ir.Channel(
+                name,
+                tuple(self.rings[tile] for tile in link.tiles),
+                link.stages,
+                ("producer",),
+                ("consumer",),
+                span=span,
+            )
             for link, name in self.channels.items()
-        ]  # fmt: skip
+        ]
         roles = ir.Roles(
             (
                 ir.Role("consumer", threads // ir.WARP, consumer, consuming, span=span),
@@ -173,12 +179,17 @@ class Division:
         ]
         layouts += [
             (self.staged[one], expand(layout, self.staged[one].static_shape[0]))
-            for one, layout in self.source.layouts if one in self.staged
-        ]  # fmt: skip
+            for one, layout in self.source.layouts
+            if one in self.staged
+        ]
         made = ir.seq(kept, rings, channels, roles)
-        return replace(self.source, body=replace(body, statements=made.statements), layouts=tuple(layouts),
-                       threads=(threads + ir.WARPGROUP, 1, 1),
-                       attributes=(*self.source.attributes, (SPECIALIZED, True)))  # fmt: skip
+        return replace(
+            self.source,
+            body=replace(body, statements=made.statements),
+            layouts=tuple(layouts),
+            threads=(threads + ir.WARPGROUP, 1, 1),
+            attributes=(*self.source.attributes, (SPECIALIZED, True)),
+        )
 
     def _span(self, tile: ir.Buffer) -> Span | None:
         return next((one.span for one in find(self.source.body, ir.Allocate) if one.buffer is tile), None)
@@ -333,10 +344,11 @@ def _pruned(body: ir.Seq) -> ir.Seq:
             if isinstance(node, ir.Buffer) and node.source is not None:
                 mentioned[node.source] += 1
         unused: set[ir.Statement] = {
-            node for node in walk(body)
+            node
+            for node in walk(body)
             if (isinstance(node, ir.Let) and mentioned[node.var] == 1 and not has_effect(node.value))
             or (isinstance(node, ir.Allocate) and mentioned[node.buffer] == 1)
-        }  # fmt: skip
+        }
         if not unused:
             return body
         body = put(body, dict.fromkeys(unused))

@@ -87,11 +87,17 @@ def planned_loop(
     lets = tuple(substitute(redirected(let, slots), counted) for let in plan.lets)
     own = {buffer: copies for buffer, copies in plan.staged.items() if buffer not in slots}
     made_plan = replace(
-        plan, statements=statements, lets=lets, stages=[stage for stage, _, _ in timed], orders=list(range(len(timed))),
-        effects=[touched(statement) for statement in statements], conditions=[()] * len(statements), staged=own,
+        plan,
+        statements=statements,
+        lets=lets,
+        stages=[stage for stage, _, _ in timed],
+        orders=list(range(len(timed))),
+        effects=[touched(statement) for statement in statements],
+        conditions=[()] * len(statements),
+        staged=own,
         refused=[],
         allocations=tuple(one for one in plan.allocations if one.buffer not in slots),
-    )  # fmt: skip
+    )
     emission = Emission(made_plan, "", {}, views)
     return [*before, *emission.run(), *after], emission.staged
 

@@ -117,8 +117,9 @@ class _Planner:
         """Whether a loop that is to overlap reads what global memory fills."""
         from_memory = any(self._is_load(site) for site in self.survey.writers(tile))
         readers = self.survey.readers(tile)
-        return from_memory and any(isinstance(one, ir.Pipelined) and one in self.wanted
-                                   for site in readers for one in site.around())  # fmt: skip
+        return from_memory and any(
+            isinstance(one, ir.Pipelined) and one in self.wanted for site in readers for one in site.around()
+        )
 
     def _is_load(self, site: RoleSite) -> bool:
         """Whether a statement brings data from global memory, not from tiles that are filled on the way."""
@@ -159,8 +160,10 @@ class _Planner:
         read = [_position(site, home) for site in readers]
         parts = sorted({*filled, *read})
         if max(filled) >= min(read):
-            groups = [[[site for site in sites if _position(site, home) == part] for sites in (writers, readers)]
-                      for part in parts]  # fmt: skip
+            groups = [
+                [[site for site in sites if _position(site, home) == part] for sites in (writers, readers)]
+                for part in parts
+            ]
             if len(parts) == 1:
                 groups = _by_branch(writers, readers, home)
             if len(groups) == 1:
@@ -226,9 +229,11 @@ class _Planner:
         buffers = set(self.survey.effects[leaf].writes)
         while True:
             more = {
-                one for other in moved if self.survey.effects[other].reads & buffers
+                one
+                for other in moved
+                if self.survey.effects[other].reads & buffers
                 for one in self.survey.effects[other].writes
-            }  # fmt: skip
+            }
             if more <= buffers:
                 return {one for one in buffers if one.scope == "shared"}
             buffers |= more

@@ -113,9 +113,10 @@ class _Specialize(ScopedRewriter):
             # An iteration's slots may be held over all stages of the plan.
             wanted[loop] = max(wanted[loop], plan_pipeline(loop, unstageable(kernel, loop)).depth + 1)
         anchor = next(
-            position for position, statement in enumerate(kernel.body.statements)
+            position
+            for position, statement in enumerate(kernel.body.statements)
             if any(node in wanted for node in find(statement, ir.Pipelined))
-        )  # fmt: skip
+        )
         meeting = _meeting(kernel, loops)
         if meeting is not None:
             return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", meeting)
@@ -154,9 +155,10 @@ def _meeting(kernel: ir.Kernel, loops: Sequence[ir.Pipelined]) -> ir.Statement |
     """Where blocks meet though a producer may have loads to do: behind the last loop its threads have ended, which
     clusters do not wait for."""
     last = max(
-        position for position, statement in enumerate(kernel.body.statements)
+        position
+        for position, statement in enumerate(kernel.body.statements)
         if any(loop in loops for loop in find(statement, ir.Pipelined))
-    )  # fmt: skip
+    )
     for position, statement in enumerate(kernel.body.statements):
         for node in find(statement, ir.Statement):
             word = performed(node)

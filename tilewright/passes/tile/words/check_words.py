@@ -61,8 +61,9 @@ def check_words(function: Function, context: Context) -> Function:
             raise MissingCapability(
                 f"a block of {context.arch.name} has at most {context.arch.max_threads} threads, not "
                 f"{kernel.num_threads}",
-                span=kernel.span, hint="a thread may have many elements: make threads= of T.Kernel smaller",
-            )  # fmt: skip
+                span=kernel.span,
+                hint="a thread may have many elements: make threads= of T.Kernel smaller",
+            )
         _check(kernel, kernel, context)
     return function
 
@@ -83,7 +84,7 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             f"{context.arch.name} has no work that goes on while a block does other things (T.{_word(node)})",
             span=node.span,
             hint=f"write {'T.atomic_add without use_tma' if getattr(node, 'adds', False) else 'T.' + node.name}",
-        )  # fmt: skip
+        )
     if isinstance(node, Call) and node.function in NEEDS:
         feature, what, instead = NEEDS[node.function]
         if not context.arch.has(feature):
@@ -91,17 +92,19 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             above = f"compile for {first} or above, or " if first else ""
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
-            )  # fmt: skip
+            )
     if isinstance(node, Roles) and not context.arch.has("threads"):
         raise MissingCapability(
             f"{context.arch.name} has no warps that do different things at once (T.roles)",
-            span=node.span, hint="write what the roles do one behind the other",
-        )  # fmt: skip
+            span=node.span,
+            hint="write what the roles do one behind the other",
+        )
     if isinstance(node, Channel) and context.arch.has("threads") and not context.arch.has("mbarrier"):
         raise MissingCapability(
             f"{context.arch.name} has no rings of slots that warps hand to one another (T.channel)",
-            span=node.span, hint="load and multiply in one T.Pipelined loop",
-        )  # fmt: skip
+            span=node.span,
+            hint="load and multiply in one T.Pipelined loop",
+        )
     if isinstance(node, Call) and node.function.startswith("mma_"):
         _check_product(node, statement, context)
     if isinstance(node, Atomic):
@@ -121,8 +124,9 @@ def _check_product(node: Call, statement: Statement | Kernel, context: Context) 
             return
     raise MissingCapability(
         f"{context.arch.name} has no instruction {node.function[4:]} of {a} and {b} with sums in {d} (T.ptx_mma)",
-        span=statement.span, hint="write T.gemm: the compiler chooses the instruction",
-    )  # fmt: skip
+        span=statement.span,
+        hint="write T.gemm: the compiler chooses the instruction",
+    )
 
 
 def _check_atomic(word: str, place: Region, statement: Statement | Kernel, context: Context) -> None:
@@ -137,6 +141,7 @@ def _check_atomic(word: str, place: Region, statement: Statement | Kernel, conte
         raise MissingCapability(
             f"{context.arch.name} has no T.{word} of {place.dtype}, only of {', '.join(known)}",
             span=statement.span,
-            hint="write each block's result and combine them in a second T.Kernel" if wide
+            hint="write each block's result and combine them in a second T.Kernel"
+            if wide
             else "combine into a tensor of a wider type, and convert behind it",
-        )  # fmt: skip
+        )

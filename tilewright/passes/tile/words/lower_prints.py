@@ -81,8 +81,9 @@ class _Lower(Rewriter):
             if tiles:
                 raise MissingCapability(
                     f"{tiles[0].buffer.name} is printed outside of a kernel, where a program knows sizes alone",
-                    span=node.span, hint="print it within T.Kernel, or after the call",
-                )  # fmt: skip
+                    span=node.span,
+                    hint="print it within T.Kernel, or after the call",
+                )
             return [node]
         words, numbers = words_of(node.values)
         apart = node in self.apart
@@ -115,9 +116,10 @@ class _Lower(Rewriter):
         if node.thread >= threads:
             whose = f"the role {self.role.name}" if self.role else "the block"
             raise MissingCapability(
-                f"thread {node.thread} shall print, and {whose} has {threads} threads", span=node.span,
+                f"thread {node.thread} shall print, and {whose} has {threads} threads",
+                span=node.span,
                 hint="leave warp_group_id and warp_id out: any thread can show what the whole block has",
-            )  # fmt: skip
+            )
         if threads == 1:
             return lines
         return [ir.If(ir.binary("eq", self._thread(), ir.const(node.thread)), ir.seq(lines), span=node.span)]
@@ -129,9 +131,9 @@ class _Lower(Rewriter):
         if apart or self.in_loop:
             raise MissingCapability(
                 f"the fragment {tile.buffer.name} is shown by the whole block together, and here its threads are apart",
-                span=node.span, hint="print it outside of parallel loops and conditions on threads, or print "
-                                     "single elements",
-            )  # fmt: skip
+                span=node.span,
+                hint="print it outside of parallel loops and conditions on threads, or print single elements",
+            )
         rows, *others = (int(extent) for extent in tile.extents if isinstance(extent, int))
         count = _rows_at_once(rows, tile.dtype.nbytes(math.prod(others)), 1 if others else PER_LINE)
         shown = ir.Buffer(f"{tile.buffer.name}_shown", (count, *others), tile.dtype, "shared")
@@ -150,8 +152,9 @@ class _Lower(Rewriter):
         if most > MOST_NUMBERS:
             raise MissingCapability(
                 f"{self.context.arch.name} prints at most {MOST_NUMBERS} numbers in a line, and this one has {most}",
-                span=node.span, hint="write several prints",
-            )  # fmt: skip
+                span=node.span,
+                hint="write several prints",
+            )
 
 
 def _apart(statement: ir.Statement, varying: Varying, inside: bool = False) -> Iterator[ir.Print]:

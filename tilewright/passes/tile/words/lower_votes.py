@@ -78,7 +78,7 @@ class _Votes(HoistingRewriter):
                 f"single elements of a T.Parallel cannot ask about the fragment {region.buffer.name!r}, which "
                 "lies in many threads",
                 hint=f"ask before the loop: `found = T.{kind}_of({region.buffer.name})`",
-            )  # fmt: skip
+            )
         shape = region.static_tile_shape
         source = ir.Buffer(f"{region.buffer.name}_part", shape, region.dtype, "fragment")
         self.before += [ir.Allocate(source), Copy(region, ir.whole(source))]
