@@ -188,9 +188,9 @@ def replace_stack(
     name: str,
     stack: Stack,
     weights: Mapping[str, Sequence[PackedWeight]],
-    biases: Mapping[str, Any],
+    biases: Mapping[str, torch.Tensor | None],
     activations: str | None,
-    device: Any = None,
+    device: torch.device | str | None = None,
 ) -> None:
     """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
 
@@ -357,7 +357,7 @@ class GatheredExperts:
             return full, what, int(number), False
         return None
 
-    def put_in_place(self, devices: Mapping[str, object] = MappingProxyType({})) -> set[str]:
+    def put_in_place(self, devices: Mapping[str, torch.device | str] = MappingProxyType({})) -> set[str]:
         """Replace the modules whose experts were read; their names.
 
         Parameters

@@ -216,7 +216,7 @@ def place_weights(
     activations: str | None,
     bar: Progress,
     renamed: Names,
-    devices: Mapping[str, object] = MappingProxyType({}),
+    devices: Mapping[str, torch.device | str] = MappingProxyType({}),
 ) -> Placed:
     """Put the quantised weights of a checkpoint in the places of a model's layers and experts.
 

@@ -280,24 +280,16 @@ def run(
         fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // (shared_bytes + 1024)))
         resident = max(1, multiprocessors * fit // blocks)
         talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
-        if talks or trace or faults:
-            workers = 1
-        elif not workers:
-            workers = min(os.cpu_count() or 1, clusters, 16)
+        workers = 1 if talks or trace or faults else workers or min(os.cpu_count() or 1, clusters, 16)
         watch = Watch(math.prod(sizes[0]))
         constant = constant_arrays(source, kernel, arguments, vocabulary)
 
-        def promises_of(array: np.ndarray) -> int:
-            return UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
-
-        promises = [promises_of(array) for array in arrays]
+        promises = [
+            UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
+            for array in arrays
+        ]
         unit = vocabulary.memory_unit
-        allocations = (Allocation * max(len(arrays), 1))(
-            *[
-                Allocation(place // unit * unit, -(-(place + high - low) // unit) * unit, kept)
-                for place, (low, high), kept in zip(space.lows, space.spans, promises, strict=True)
-            ]
-        )
+        allocations = _allocations(space, promises, unit)
         order = make_launch(
             grid=sizes[0],
             block=sizes[1],
@@ -349,6 +341,15 @@ def run(
     if trace:
         _write_trace(trace, result["events"], resolve)
     return Emulation(tuple(reports), _counts(result["census"], resolve), tuple(result["printed"]))
+
+
+def _allocations(space: _Memory, promises: Sequence[int], unit: int) -> ctypes.Array[Allocation]:
+    """What lies where in the arena, in whole units of the machine's memory, and what is promised of it."""
+    placed = [
+        Allocation(place // unit * unit, -(-(place + high - low) // unit) * unit, kept)
+        for place, (low, high), kept in zip(space.lows, space.spans, promises, strict=True)
+    ]
+    return (Allocation * max(len(placed), 1))(*placed)
 
 
 def _arrays_of(values: Sequence[object]) -> list[np.ndarray]:

@@ -221,6 +221,8 @@ class _Aside(torch.nn.Module):
     """In the place of a layer while transformers loads the others: as large, on the same device, with its bias if it
     has one, and with its sizes, by which models initialise the layers around it."""
 
+    room: torch.Tensor
+
     def __init__(self, layer: Any, size: int, with_bias: bool) -> None:
         super().__init__()
         self.register_buffer("room", torch.empty(size, dtype=torch.uint8, device="meta"), persistent=False)
@@ -293,7 +295,7 @@ class _Stored:
 
     def put_in_place(self) -> Any:
         """Fill the layers; what activations are quantised to."""
-        devices = {}
+        devices: dict[str, torch.device] = {}
         for name, (old, aside) in self.aside.items():
             devices[name] = aside.room.device
             bring(aside)

@@ -114,7 +114,7 @@ class Expectations:
             raise errors.ReadOnlyArgument(f"argument {param.name!r} is written by the kernel and is read-only")
 
     @staticmethod
-    def number(param: Var, value: Any) -> int | float | bool:
+    def number(param: Var, value: object) -> int | float | bool:
         """An argument as the number that a parameter takes."""
         item = value.item() if hasattr(value, "item") and getattr(value, "ndim", 0) == 0 else value
         if not isinstance(item, (bool, int, float)):

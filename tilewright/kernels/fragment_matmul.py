@@ -8,8 +8,6 @@ registers. Where there are too few tiles for the machine, K is divided, and a se
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import tilewright
@@ -175,7 +173,7 @@ class FragmentWays(Ways):
         """Bytes of records and of activations that a step brings."""
         return 256 * tiles * self.form.words // self.form.rows + 2 * COLUMNS * tokens
 
-    def fits(self, M: int) -> Any:
+    def fits(self, M: int) -> np.ndarray:
         """See `Ways`: rows that are not there cost as much as others."""
         return self.columns["tokens"] == next((tokens for tokens in (16, 32) if tokens >= M), 64)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -161,7 +160,7 @@ class ByteWays(Ways):
         self.N, self.K, self.form, self.promoted = N, K, form, promoted
         self.ahead = np.array([promoted and decodes_ahead(form, one) for one in self.of])
 
-    def fits(self, M: int) -> Any:
+    def fits(self, M: int) -> np.ndarray:
         """Whether blocks that divide K run at once."""
         cluster = self.columns["cluster"]
         return (cluster == 1) | (self._tiles(M) * cluster <= self.speed.resident(cluster, stay=True))

@@ -163,7 +163,7 @@ class Ways:
         """What launches for so many rows do."""
         raise NotImplementedError
 
-    def fits(self, M: int) -> bool:
+    def fits(self, M: int) -> np.ndarray | bool:
         """Which ways serve so many rows."""
         return True
 

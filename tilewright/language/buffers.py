@@ -193,7 +193,7 @@ class BufferProxy(TensorProxy):
         content_lanes: int = 1,
         offset: Value = 0,
         extent: object = None,
-    ) -> Any:
+    ) -> Any:  # a pointer, which kernels hand on or index
         """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
         from tilewright.language.external import access_ptr  # which speaks of buffers
         from tilewright.language.math import index_to_coordinates

@@ -61,7 +61,7 @@ class TableLayout:
         """Location of every element: an int64 array of the tile's shape."""
         return _array(self, place)
 
-    def offset(self, place: str, *coordinates: object) -> Any:
+    def offset(self, place: str, *coordinates: object) -> Any:  # an int, or an array of them
         """The location of an element, for ints or integer arrays."""
         found = self.table(place)[tuple(np.asarray(c) for c in coordinates)]
         return int(found) if np.ndim(found) == 0 else found
