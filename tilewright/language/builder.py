@@ -100,10 +100,11 @@ class Builder:
         return frame
 
     def bound(self, variables: Sequence[Var], extents: Sequence[Extent], start: Extent = 0) -> None:
-        """Note what values variables have: from `start` to below their extents."""
+        """Note what values variables have: from `start` to below their extents, and nothing in loops that never run."""
         low = start if isinstance(start, int) else None
         for var, extent in zip(variables, extents, strict=False):
-            self.ranges[var] = (low, extent - 1 if isinstance(extent, int) else None)
+            runs = isinstance(extent, int) and (low is None or low < extent)
+            self.ranges[var] = (low, extent - 1 if runs else None)
 
     # Names --------------------------------------------------------------------------------------
 
