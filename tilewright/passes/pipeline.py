@@ -150,6 +150,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(lower_barriers, "as below, for barriers that the author counts", _many_threads),
     Step(lower_channels, "the executors of copies and gemms are known: they decide what is counted", _many_threads),
     Step(assign_threads, "layouts and barriers are known: what is left is the work of one thread", _many_threads),
+    Step(plan_synchronization, "while tile operators are whole: loops over threads will end at barriers", _one_thread),
     Step(lower_tiles, "tile operators become loops over elements, or what the target does better", _one_thread),
     Step(lower_threads, "while barriers and parallel loops still show where threads meet", _one_thread),
     Step(lower_parallel, "loops in an order that suits vectors", _one_thread),

@@ -71,6 +71,34 @@ def test_private_memory_across_a_barrier() -> None:
     np.testing.assert_array_equal(y, t + (31 - t) * 3 + 6 * t + 31 - t)
 
 
+THROUGH_SHARED_TILES = {
+    "written, then read": ("tile[tx] = X[tx]", "Y[tx] = tile[31 - tx]"),
+    "read, then written": ("tile[tx] = X[tx]", "a: int32 = tile[31 - tx]", "tile[tx] = a", "Y[tx] = tile[tx]"),
+    "in a loop": (
+        "tile[tx] = X[tx]",
+        "for k in range(5):",
+        "    a: int32 = tile[(tx + 1) % 32]",
+        "    tile[tx] = a + k",
+        "Y[tx] = tile[tx]",
+    ),
+    "by some": ("tile[tx] = X[tx]", "if tx % 3 == 1:", "    tile[tx] = tile[31 - tx] * 0 - tx", "Y[tx] = tile[31 - tx]"),
+    "behind a loop of each": (
+        "tile[tx] = 0",
+        "for k in range(tx, 32, 16):",
+        "    tile[k] = X[k] + 1",
+        "Y[tx] = tile[(tx + 7) % 32]",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", THROUGH_SHARED_TILES.values(), ids=THROUGH_SHARED_TILES)
+def test_threads_hand_values_on_through_shared_memory_as_on_a_gpu(body: tuple[str, ...]) -> None:
+    """The compiler places the barriers that shared tiles need on every machine: without them each thread ran to its
+    end before the next one began, and read what nobody had written yet."""
+    lines = "\n".join(("tile = shared(int32[32])", *body))
+    check_block(lines, rng.integers(0, 99, 32, np.int32), params="(X: int32[32], Y: int32[32]) -> Y")
+
+
 def test_a_value_read_before_a_barrier_is_kept() -> None:
     body = """
     tile = shared(int32[32])

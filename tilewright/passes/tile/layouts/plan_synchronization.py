@@ -49,7 +49,7 @@ def plan_synchronization(function: ir.Function, context: Context) -> ir.Function
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.
     """
-    return map_kernels(function, _synchronize)
+    return map_kernels(function, _synchronize if context.arch.has_threads else _synchronize_threads)
 
 
 def barrier() -> ir.Evaluate:
@@ -72,6 +72,15 @@ _MARK = ir.Buffer("mark", (1,), ir.BOOL, "shared")
 def proxy_fence() -> ir.Evaluate:
     """Makes what a thread wrote to shared memory visible to what reads by descriptor."""
     return perform("fence_proxy_async_shared")
+
+
+def _synchronize_threads(kernel: ir.Kernel) -> ir.Kernel:
+    """Where a block is one thread, work of the whole block waits for nobody, and no thread in a loop of its own."""
+    if not any(node in kernel.thread_vars for node in walk(kernel.body)):
+        return kernel
+    loops = frozenset(one for one in find_varying(kernel).lanes if isinstance(one, (ir.For, ir.While)))
+    walking = _Walk(frozenset(), exchanged_tensors(kernel), frozenset(one for one in loops if not _holds_barriers(one)))
+    return kernel.with_body(walking.sequence(kernel.body, NOTHING)[0])
 
 
 def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
