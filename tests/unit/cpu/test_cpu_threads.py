@@ -16,7 +16,10 @@ from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import find, kernels
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_threads import DivergentBarrier, lower_threads
+from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import host
+from tilewright.targets.cuda.arch import arch as cuda
+from tilewright.targets.cuda.target import CUDA
 
 rng = np.random.default_rng(0)
 
@@ -88,6 +91,19 @@ THROUGH_SHARED_TILES = {
         "    tile[k] = X[k] + 1",
         "Y[tx] = tile[(tx + 7) % 32]",
     ),
+    "within a branch": (
+        "tile[tx] = X[tx]",
+        "if tx % 3 == X[0] % 3:",
+        "    most = scalar(int32[1], initial=tile[31 - tx])",
+        "    b: int32 = tile[(tx + 9) % 32] - 5",
+        "    tile[tx] = most[0] + 1",
+        "    if tx > 4:",
+        "        c: int32 = tile[(tx + 3) % 32]",
+        "        tile[tx] = c * 2 + b",
+        "    most[0] = most[0] + tile[(tx + 6) % 32] + b",
+        "    tile[tx] = most[0]",
+        "Y[tx] = tile[31 - tx]",
+    ),
 }  # fmt: skip
 
 
@@ -96,7 +112,10 @@ def test_threads_hand_values_on_through_shared_memory_as_on_a_gpu(body: tuple[st
     """The compiler places the barriers that shared tiles need on every machine: without them each thread ran to its
     end before the next one began, and read what nobody had written yet."""
     lines = "\n".join(("tile = shared(int32[32])", *body))
-    check_block(lines, rng.integers(0, 99, 32, np.int32), params="(X: int32[32], Y: int32[32]) -> Y")
+    given, params = rng.integers(0, 99, 32, np.int32), "(X: int32[32], Y: int32[32]) -> Y"
+    (found,) = check_block(lines, given, params=params)
+    emulated = Kernel(program(block(lines, params)), CUDA, cuda({"arch": "sm_90a"})).emulate(given)
+    np.testing.assert_array_equal(emulated, found)
 
 
 def test_a_value_read_before_a_barrier_is_kept() -> None:
