@@ -234,14 +234,29 @@ def _with_copies(sizes: tuple[int, ...], thread: Map, register: Map | None, copi
     threads = [one.table(THREAD) for one in made]
     if copies == 1:
         return made[0]
-    step = threads[1] - threads[0]
-    stride = int(step.flat[0])
-    if any((one != threads[0] + at * stride).any() for at, one in enumerate(threads)) or stride < 1:
+    distances = [one - threads[0] for one in threads]
+    digits = _digits([int(one.flat[0]) for one in distances])
+    if digits is None or any((one != one.flat[0]).any() for one in distances):
         raise InvalidLayout(
             "the copies of T.Fragment lie at uneven distances", hint="add a multiple of the copy's number"
         )
     tables = {THREAD: threads[0], REGISTER: made[0].table(REGISTER)}
-    return from_tables(sizes, tables, [Digit(copies, THREAD, stride)])
+    return from_tables(sizes, tables, digits)
+
+
+def _digits(distances: Sequence[int]) -> list[Digit] | None:
+    """The distances of copies from the first as digits, each with a stride of its own: ``c // 4 * 8 + c % 4`` has two.
+
+    None where they are no sums of such digits.
+    """
+    if len(distances) == 1:
+        return []
+    stride = distances[1]
+    count = next((at for at, one in enumerate(distances) if one != at * stride), len(distances))
+    firsts = distances[::count]
+    parts = [first + at * stride for first in firsts for at in range(count)]
+    outer = _digits(firsts) if stride > 0 and parts == list(distances) else None
+    return None if outer is None else [*outer, Digit(count, THREAD, stride)]
 
 
 class Advised(Layout):

@@ -28,6 +28,15 @@ def _known(*values: object) -> bool:
     return not any(isinstance(value, Scalar) for value in values)
 
 
+def by_python(name: str, expected: str, python: Callable[..., Any], *values: object) -> Any:
+    """What Python makes of numbers that it knows; the author's mistake where it makes nothing of them."""
+    try:
+        return python(*values)
+    except (TypeError, ValueError, ZeroDivisionError):
+        found = " and ".join(map(describe, values))
+        raise NumberExpected(f"what T.{name} is given", expected, found) from None
+
+
 Whole: TypeAlias = "int | Scalar"
 """A whole number that Python knows, or one of the program."""
 
@@ -104,8 +113,9 @@ def ceildiv(lhs: Value, rhs: Value) -> Value:
     >>> N[i] = T.ceildiv(n, 8)
     """
     if _known(lhs, rhs):
-        return -(-lhs // rhs)
-    return floor_divide(lhs + (rhs - 1), rhs)
+        return by_python("ceildiv", "integers, the second above 0", lambda a, b: -(-a // b), lhs, rhs)
+    less = by_python("ceildiv", "integers, the second above 0", lambda divisor: divisor - 1, rhs)
+    return floor_divide(by_python("ceildiv", "integers, the second above 0", operator.add, lhs, less), rhs)
 
 
 cdiv = ceildiv
@@ -123,7 +133,9 @@ def _operator(
     do so themselves."""
 
     def call(left: object, right: object) -> Any:
-        return python(left, right) if of_program is None or _known(left, right) else of_program(left, right)
+        if of_program is not None and not _known(left, right):
+            return of_program(left, right)
+        return by_python(name, "; ".join(f"{names} {what}" for names, what in parameters.items()), python, left, right)
 
     return made_word(call, name, f"{meaning}.", parameters, f"N[i] = T.{name}(N[i], {operand})")
 
@@ -146,7 +158,13 @@ shift_right = _operator(
 bitwise_and = _operator("bitwise_and", "``x & y``", _INTEGERS, 15, operator.and_)
 bitwise_or = _operator("bitwise_or", "``x | y``", _INTEGERS, 1, operator.or_)
 bitwise_xor = _operator("bitwise_xor", "``x ^ y``", _INTEGERS, 1, operator.xor)
-bitwise_not = made_word(lambda x: ~x, "bitwise_not", "``~x``.", {"x": "an integer."}, "N[i] = T.bitwise_not(N[i])")
+bitwise_not = made_word(
+    lambda x: by_python("bitwise_not", "an integer", operator.invert, x),
+    "bitwise_not",
+    "``~x``.",
+    {"x": "an integer."},
+    "N[i] = T.bitwise_not(N[i])",
+)
 
 
 @word
@@ -169,10 +187,11 @@ def _extreme(name: str, meaning: str, python: Callable[..., Any]) -> Callable[..
     def call(*values: Any, **keywords: object) -> Any:
         items = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
         if _known(*items) or keywords:
-            return python(*values, **keywords)
+            return by_python(name, "numbers", functools.partial(python, **keywords), *values)
         found, *others = items
         for item in others:
-            found = python(found, item) if _known(found, item) else combine(name, found, item)
+            known = _known(found, item)
+            found = by_python(name, "numbers", python, found, item) if known else combine(name, found, item)
         return found
 
     meaning = f"The {meaning} of the values; of a number and a NaN, the number."

@@ -125,6 +125,8 @@ def absolute(x: Value) -> Value:
     >>> C[i, 0] = T.abs(A[i, 0])
     """
     if not isinstance(x, Scalar):
+        if not is_number(x):
+            raise NumberExpected("what T.abs is given", "a number", describe(x))
         return abs(x)
     operand = as_expr(x)
     if operand.dtype.kind == "uint" or operand.dtype == BOOL:

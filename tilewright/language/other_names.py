@@ -12,7 +12,7 @@ from tilewright.language.builder import current, in_kernel
 from tilewright.language.external import call_extern
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
-from tilewright.language.math import ceildiv, if_then_else
+from tilewright.language.math import by_python, ceildiv, if_then_else
 from tilewright.language.memory import alloc_buffer
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import floor_divide
@@ -36,7 +36,8 @@ def truncdiv(a: Value, b: Value) -> Value:
     >>> N[i] = T.truncdiv(N[i], 4)
     """
     if not isinstance(a, Scalar) and not isinstance(b, Scalar):
-        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+        divided = lambda x, y: abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)  # noqa: E731
+        return by_python("truncdiv", "integers, the second not 0", divided, a, b)
     down = floor_divide(a, b)
     return if_then_else(((a < 0) == (b < 0)) | (a == down * b), down, down + 1)
 

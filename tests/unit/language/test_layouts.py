@@ -1,5 +1,6 @@
 """Layouts that authors write as functions: the same everywhere, or refused."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,19 @@ def test_copies_where_the_author_puts_them() -> None:
     assert made.replication == 4 and made.extent("thread") == 32
     with pytest.raises(InvalidLayout):
         T.Fragment((8,), forward_thread_fn=lambda i, copy: i + copy * copy * 8, replicate=4)
+
+
+@pytest.mark.parametrize("counts, strides", [((4, 2), (64, 1)), ((2, 3, 2), (100, 16, 8)), ((3, 5), (1, 9))])
+def test_copies_at_the_distances_of_several_digits(counts: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    """As `amax_forward_fn` of DeepSeek's tile-kernels has them: ``copy // 8 * 32 + copy % 8``."""
+
+    def thread(i: int, copy: int) -> int:
+        return i * 200 + int(sum(np.unravel_index(copy, counts) * np.array(strides)))
+
+    made = T.Fragment((3,), forward_thread_fn=thread, replicate=int(np.prod(counts)))
+    steps = itertools.product(*([digit.stride * at for at in range(digit.extent)] for digit in made.replicas))
+    held = {made.locate(i)["thread"] + sum(step) for step in steps for i in range(3)}
+    assert held == {thread(i, copy) for i in range(3) for copy in range(int(np.prod(counts)))}
 
 
 def test_what_is_no_layout_is_refused() -> None:

@@ -1,5 +1,6 @@
 """Numbers and tensors as authors handle them: promotion, operators, indices, slices, views, number types."""
 
+import itertools
 import operator
 import textwrap
 from typing import Any
@@ -11,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tilewright.language as T
+from tilewright.errors import InternalError, TilewrightError
 from tilewright.interpreter import interpret
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Buffer, Const, Kernel, Load, Region
+from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, as_expr
 from tilewright.language.slices import length
@@ -350,3 +353,74 @@ def test_copy_operands_are_regions_of_the_buffers_named() -> None:
     assert isinstance(copied.source, Region) and copied.source.is_whole
     assert isinstance(copied.destination.buffer, Buffer) and copied.destination.buffer.name == "tile"
     assert not isinstance(copied.source, Load)
+
+
+NONSENSE = (0, -1, 2.5, "abc", None, [1], {}, b"x", 1 + 2j, object())
+OF_NUMBERS = [
+    "abs",
+    "align_up",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "ceil",
+    "ceildiv",
+    "clamp",
+    "exp",
+    "exp2",
+    "floor",
+    "floordiv",
+    "floormod",
+    "if_then_else",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "max",
+    "min",
+    "pow",
+    "round",
+    "rsqrt",
+    "shift_left",
+    "shift_right",
+    "sigmoid",
+    "sqrt",
+    "tanh",
+    "trunc",
+    "truncdiv",
+    "truncmod",
+]
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+def test_nonsense_in_place_of_numbers_is_an_error_of_ours_at_the_authors_line(name: str) -> None:
+    """Whatever a word for numbers is given: it gives a value, or an error with a place."""
+    refused = 0
+    for nonsense in NONSENSE:
+        for values in itertools.product(("n", nonsense), repeat=3):
+            for arity in (1, 2, 3):
+
+                def kernel(A: T.Tensor((64,), "float32"), n: T.int32) -> None:
+                    with T.Kernel(1, threads=32):
+                        A[0] = getattr(T, name)(*(n if one == "n" else one for one in values[:arity]))  # noqa: B023
+
+                try:
+                    T.prim_func(kernel)
+                except TilewrightError as error:
+                    assert not isinstance(error, InternalError) and error.span is not None
+                    refused += 1
+    assert refused
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: T.ceildiv(7, 0), "what T.ceildiv is given is 7 and 0"),
+        (lambda: T.ceildiv(7, "abc"), "what T.ceildiv is given is 7 and 'abc'"),
+        (lambda: T.max(1, None), "what T.max is given is 1 and None"),
+        (lambda: T.truncmod(3, 0), "what T.truncdiv is given is 3 and 0"),
+    ],
+)
+def test_what_nonsense_was_given_is_said(call: Any, message: str) -> None:
+    with pytest.raises(NumberExpected, match=message):
+        call()
