@@ -103,8 +103,8 @@ class Builder:
         """Note what values variables have: from `start` to below their extents, and nothing in loops that never run."""
         low = start if isinstance(start, int) else None
         for var, extent in zip(variables, extents, strict=False):
-            runs = isinstance(extent, int) and (low is None or low < extent)
-            self.ranges[var] = (low, extent - 1 if runs else None)
+            last = extent - 1 if isinstance(extent, int) and (low is None or low < extent) else None
+            self.ranges[var] = (low, last)
 
     # Names --------------------------------------------------------------------------------------
 
