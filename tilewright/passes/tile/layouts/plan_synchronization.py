@@ -27,20 +27,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.interpreter.over_threads import over_threads
+from tilewright.interpreter.over_threads import may_hold, over_threads
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LEAVING, flattened, perform, performed
-from tilewright.ir.dtypes import BOOL
+from tilewright.ir.control import perform, performed
 from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.visitor import find, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.product import Product
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, map_kernels
+from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
+from tilewright.passes.tile.layouts.cut_conditions import cut, joined, ordered_by_author, read_first
 from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, exchanged_tensors, touches
 
 
@@ -77,22 +76,19 @@ def proxy_fence() -> ir.Evaluate:
 
 
 def _synchronize_threads(kernel: ir.Kernel) -> ir.Kernel:
-    """Where a block is one thread, work of the whole block waits for nobody, and no thread in a loop of its own."""
+    """Where a block is one thread, work of the whole block waits for nobody; threads that are spoken of do."""
     if not any(node in kernel.thread_vars for node in walk(kernel.body)):
         return kernel
-    loops = frozenset(one for one in find_varying(kernel).lanes if isinstance(one, (ir.For, ir.While)))
-    walking = _Walk(frozenset(), exchanged_tensors(kernel), frozenset(one for one in loops if not _holds_barriers(one)))
-    walking.threads = _threads(kernel)
+    walking = _Walk(kernel, frozenset(), exchanged_tensors(kernel))
     return kernel.with_body(walking.sequence(kernel.body, NOTHING)[0])
 
 
 def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
     slots = slot_buffers(kernel)
-    walking = _Walk(slots, exchanged_tensors(kernel), _apart(kernel))
+    walking = _Walk(kernel, slots, exchanged_tensors(kernel))
     walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
     loads = (copy for copy in copies_by_hand(kernel) if copy.barrier is not None)
     walking.refilled = {root(copy.destination.buffer) for copy in loads} - slots
-    walking.threads = _threads(kernel)
     walking.tokens = {
         node.token
         for node in find(kernel.body, Copy, ir.Parallel)
@@ -112,38 +108,18 @@ def _by_descriptor(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 
 
-def _threads(kernel: ir.Kernel) -> dict[ir.Var, np.ndarray]:
-    """The indices of each thread of a block."""
-    indices = np.unravel_index(np.arange(int(np.prod(kernel.threads))), kernel.threads, order="F")
-    return dict(zip(kernel.thread_vars, indices, strict=True))
-
-
-def _apart(kernel: ir.Kernel) -> frozenset[ir.Statement]:
-    """Loops that threads leave at different times, in which they cannot meet."""
-    lanes = [one for one in find_varying(kernel).lanes if isinstance(one, (ir.For, ir.While))]
-    threads = _threads(kernel)
-
-    def in_step(loop: ir.For | ir.While) -> bool:
-        if isinstance(loop, ir.While) or holds(loop, ir.Break, ir.Continue, ir.Return):
-            return False
-        times = over_threads((loop.stop - loop.start + loop.step - 1) // loop.step, threads)
-        return times is not None and np.ptp(times) == 0
-
-    return frozenset(one for one in lanes if not _holds_barriers(one) and not in_step(one))
-
-
 class _Walk:
     """Walks statements in order; each method gives the statement with its barriers and what is pending after it.
 
     Buffers of channels are left to the channels.
     """
 
-    def __init__(
-        self, slots: frozenset[ir.Buffer], exchanged: frozenset[ir.Buffer], apart: frozenset[ir.Statement]
-    ) -> None:
-        self.slots, self.exchanged, self.apart = slots, exchanged, apart
-        self.threads: dict[ir.Var, np.ndarray] = {}
-        """The indices of each thread of the block."""
+    def __init__(self, kernel: ir.Kernel, slots: frozenset[ir.Buffer], exchanged: frozenset[ir.Buffer]) -> None:
+        self.slots, self.exchanged = slots, exchanged
+        indices = np.unravel_index(np.arange(int(np.prod(kernel.threads))), kernel.threads, order="F")
+        self.threads = dict(zip(kernel.thread_vars, indices, strict=True))
+        self.varying = find_varying(kernel).lanes
+        """Statements that differ from thread to thread."""
         self.by_descriptor: frozenset[ir.Buffer] = frozenset()
         """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
         self.refilled: set[ir.Buffer] = set()
@@ -173,11 +149,14 @@ class _Walk:
             return self._roles(statement, pending)
         if isinstance(statement, (ir.For, ir.While)) and not self._stays_whole(statement):
             return self._loop(statement, pending)
-        if isinstance(statement, ir.If) and _holds_barriers(statement):
-            return self._branch(statement, pending)
-        if isinstance(statement, ir.If) and (parts := self._parts(statement)):
-            inner, pending = self.sequence(ir.Seq(parts), pending)
-            return list(inner.statements), pending
+        if isinstance(statement, ir.If):
+            if _holds_barriers(statement) or statement not in self.varying:
+                return self._branch(statement, pending)
+            if self._is_cut(statement):
+                pieces = cut(statement, self._meets, self._alone)
+                self.varying |= set(find(pieces, ir.If))
+                made, pending = self.sequence(pieces, pending)
+                return list(joined(made)), pending
         if _is_barrier(statement):
             return [statement], pending.after_barrier()
         if self.landing and performed(statement) == "mbarrier_wait":
@@ -187,6 +166,9 @@ class _Walk:
             return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
+        first = read_first(statement) if isinstance(statement, ir.Store) else None
+        if first is not None:
+            return self.statement(first, pending)
         return self._simple(statement, pending)
 
     def _stays_whole(self, loop: ir.For | ir.While) -> bool:
@@ -195,12 +177,38 @@ class _Walk:
 
         Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
         """
-        if loop in self.apart:
+        if loop in self.varying and not _holds_barriers(loop) and not self._in_step(loop):
             return True
         if holds(loop, ir.Parallel, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles):
             return False
         touched = self.touches(loop)
         return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}
+
+    def _in_step(self, loop: ir.For | ir.While) -> bool:
+        """Whether threads leave a loop at one time, so that they can meet in it."""
+        if isinstance(loop, ir.While) or holds(loop, ir.Break, ir.Continue, ir.Return):
+            return False
+        times = over_threads((loop.stop - loop.start + loop.step - 1) // loop.step, self.threads)
+        return times is not None and np.ptp(times) == 0
+
+    def _is_cut(self, branch: ir.If) -> bool:
+        """Whether threads that come to a branch hand something on in it, so that all must meet there."""
+        if ordered_by_author(branch) or (branch.otherwise is None and self._alone(branch.condition)):
+            return False
+        return self._meets(ir.seq(branch.then, branch.otherwise))
+
+    def _meets(self, statement: ir.Statement) -> bool:
+        """Whether a barrier belongs into a statement."""
+        touched = self.touches(statement)
+        if not touched.conflicts(touched):
+            return False
+        made, _ = self.statement(statement, NOTHING)
+        return _barriers(ir.seq(made)) > _barriers(ir.seq(statement))
+
+    def _alone(self, condition: ir.Expr) -> bool:
+        """Whether a condition holds for one thread at most."""
+        held = may_hold(condition, self.threads)
+        return np.ndim(held) > 0 and int(np.count_nonzero(held)) <= 1
 
     def _only_reads(self, loop: ir.For | ir.While) -> bool:
         """Whether a loop hands nothing from thread to thread."""
@@ -240,42 +248,6 @@ class _Walk:
         _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))))
         every = not any(place.buffer is _MARK for place in passed.written)
         return left.next_iteration(loop) if every and isinstance(loop, ir.For) else left.anywhere()
-
-    def _parts(self, branch: ir.If) -> tuple[ir.Statement, ...]:
-        """A branch of some threads that hand values to one another in it, in parts between which all threads can meet;
-        nothing where they do not, where one thread comes alone, or where the author has them meet.
-        """
-        if branch.otherwise is not None or self._meet_by_hand(branch) or self.by_descriptor or self.refilled:
-            return ()
-        come = over_threads(branch.condition, self.threads)
-        body = tuple(flattened(self.sequence(branch.then, NOTHING)[0]))
-        if not any(map(_is_barrier, body)) or (come is not None and np.sum(come) == 1):
-            return ()
-        asked = ir.Var(BOOL, "asked")
-        before: list[ir.Statement] = [ir.Let(asked, branch.condition, span=branch.span)]
-        parts: list[list[ir.Statement]] = [[]]
-        kept: dict[ir.Var, ir.Buffer] = {}
-        for place, one in enumerate(body):
-            if isinstance(one, ir.Allocate):
-                before.append(replace(one, initial=None if one.initial is None else ir.const(0, one.buffer.dtype)))
-                if one.initial is not None:
-                    first = tuple(ir.const(0) for _ in one.buffer.shape)
-                    parts[-1].append(ir.Store(one.buffer, first, one.initial, span=one.span))
-            elif _is_barrier(one):
-                parts.append([ir.Let(var, ir.load(buffer, 0)) for var, buffer in kept.items()])
-            else:
-                parts[-1].append(one)
-            if isinstance(one, ir.Let) and any(var is one.var for var in find(ir.Seq(body[place + 1 :]), ir.Var)):
-                kept[one.var] = ir.Buffer(one.var.name, (1,), one.var.dtype, "scalar")
-                before.append(ir.Allocate(kept[one.var], ir.const(0, one.var.dtype), span=one.span))
-                parts[-1].append(ir.Store(kept[one.var], (ir.const(0),), one.var, span=one.span))
-        return (*before, *(replace(branch, condition=asked, then=fresh(ir.Seq(tuple(part)))) for part in parts))
-
-    @staticmethod
-    def _meet_by_hand(branch: ir.If) -> bool:
-        """Whether threads meet, or go, in a branch by the author's word."""
-        calls = find(branch, ir.Call)
-        return holds(branch, *LEAVING) or any(INTRINSICS[one.function].collective for one in calls)
 
     def _roles(self, roles: ir.Roles, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """Roles meet before they begin and after they end; in between each has barriers of its own threads."""

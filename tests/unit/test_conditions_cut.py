@@ -1,0 +1,132 @@
+"""Threads that hand a shared tile on under a condition: the interpreter's results on processors and GPUs, and no report of
+the emulator.
+
+What is asked, how deep, and in which order a tile is read and written is drawn for itself; no program says a barrier.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import random
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as T
+
+TARGETS = ["cpu", "cuda -arch=sm_80", "cuda -arch=sm_90a"]
+
+CONDITIONS = {
+    "everyone": "if True:",
+    "half": "if tx < 64:",
+    "one warp": "if tx < 32:",
+    "odd": "if tx % 2 == 1:",
+    "loaded": "if A[tx] > 0:",
+    "of the tile": "if s[127 - tx] > 0:",
+    "variable": "if v > 1:",
+    "block": "if n > 2:",
+    "one thread": "if tx == 5:",
+    "two": "if tx < 100:\n    if A[tx] > 0:",
+    "block in threads": "if tx < 100:\n    if n > 2:",
+    "threads in block": "if n > 2:\n    if tx < 100:",
+    "loop": "for k in T.serial(3):\n    if tx >= k * 20:",
+    "loop below": "if tx < 100:\n    for k in T.serial(3):",
+    "loop of the call below": "if tx < 100:\n    for k in T.serial(n):",
+    "branch in a loop below": "if tx < 100:\n    for k in T.serial(3):\n        if A[tx] > k:",
+}
+BODIES = {
+    "read, written": "w = s[127 - tx]\ns[tx] = w + 1",
+    "written, read": "s[tx] = w + 3\nw = s[(tx + 64) % 128]",
+    "written twice": "s[tx] = w + 3\ns[127 - tx] = tx",
+    "name": "old = T.cast(s[127 - tx], 'int32') * 3\ns[tx] = old + 1\nw = old + s[(tx + 40) % 128]",
+    "own variable": "own = T.alloc_var('int32', init=tx + 1)\nown += s[127 - tx]\ns[tx] = own\nw += own",
+    "what is asked changes": "s[tx] = -s[tx]\nv = s[127 - tx]\ns[(tx + 32) % 128] = v",
+    "two tiles": "t[tx] = s[127 - tx]\ns[tx] = t[(tx + 33) % 128] + 1",
+    "at once": "s[tx] = s[127 - tx] + 1",
+    "atomic": "T.atomic_add(s[(tx * 7) % 128], 1)\nw = s[127 - tx]\ns[tx] = w",
+    "loop": "for i in T.serial(3):\n    w = s[(tx + i) % 128]\n    s[tx] = w + i",
+    "vectors": "for i in T.vectorized(2):\n    p[i] = s[(tx * 2 + i) % 128]\ns[127 - tx] = p[1]",
+    "only own": "s[tx] = s[tx] + 1\nw = s[tx]",
+}
+OTHERWISE = {
+    "none": "",
+    "read": "w = s[(tx + 64) % 128] + 5",
+    "written": "s[tx] = 7",
+    "both": "w = s[(tx + 64) % 128]\ns[tx] = w * 2",
+}
+HEAD = """
+def program(A, n: T.int32):
+    A: T.Tensor((128,), "int32")
+    W, S, V = T.empty((128,), "int32"), T.empty((128,), "int32"), T.empty((128,), "int32")
+    with T.Kernel(1, threads=128) as bx:
+        tx = T.get_thread_binding()
+        s, t = T.alloc_shared((128,), "int32"), T.alloc_shared((128,), "int32")
+        p, v, w = T.alloc_local((2,), "int32"), T.alloc_var("int32"), T.alloc_var("int32")
+        s[tx] = A[tx]
+        t[tx] = tx
+        v = tx % 4
+        w = tx
+"""
+TAIL = """
+        W[tx] = w + t[127 - tx]
+        S[tx] = s[127 - tx]
+        V[tx] = v
+    return W, S, V
+"""
+LOOPS = tuple(name for name, text in CONDITIONS.items() if "for " in text)
+CASES = [
+    case
+    for case in itertools.product(CONDITIONS, BODIES, OTHERWISE)
+    if (case[2] == "none" or not CONDITIONS[case[0]].split("\n")[-1].lstrip().startswith("for"))
+    and not (case[0] in LOOPS and case[1] == "written twice")  # a loop's own stores are the business of its author
+]
+
+
+def indented(text: str, by: int) -> str:
+    return "\n".join(" " * by + line for line in text.split("\n"))
+
+
+def source(condition: str, body: str, otherwise: str) -> str:
+    asked = CONDITIONS[condition]
+    last = asked.split("\n")[-1]
+    deep = 8 + len(last) - len(last.lstrip())
+    lines = [indented(asked, 8), indented(BODIES[body], deep + 4)]
+    if OTHERWISE[otherwise]:
+        lines += [" " * deep + "else:", indented(OTHERWISE[otherwise], deep + 4)]
+    return HEAD + "\n".join(lines) + TAIL
+
+
+def made(condition: str, body: str, otherwise: str, target: str) -> tilewright.Kernel:
+    text, name = source(condition, body, otherwise), f"<{condition}, {body}, {otherwise}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope: dict[str, object] = {"T": T, "__name__": name}
+    exec(compile(text, name, "exec"), scope)
+    return tilewright.jit(target=target)(scope["program"]).compile(np.zeros(128, np.int32), 3)
+
+
+DRAWN = random.Random(7).sample(CASES, 96)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("number", range(12))
+def test_threads_hand_on_under_conditions(number: int, target: str) -> None:
+    """`if tid < n:` around a read and then a write of one tile had no barrier between them: silently wrong."""
+    for case in DRAWN[number::12]:
+        assert agrees(*case, target), source(*case)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_threads_hand_on_without_a_condition(target: str) -> None:
+    """Loops over threads of processors ended at the author's barriers only."""
+    for body in BODIES:
+        assert agrees("everyone", body, "none", target), body
+
+
+def agrees(condition: str, body: str, otherwise: str, target: str) -> bool:
+    kernel = made(condition, body, otherwise, target)
+    numbers = np.random.default_rng(5).integers(-9, 9, 128).astype(np.int32)
+    wanted = kernel.interpret(numbers, 3)
+    found = (kernel if target == "cpu" else kernel.emulate)(numbers, 3)
+    return all(np.array_equal(np.asarray(one), np.asarray(other)) for one, other in zip(found, wanted, strict=True))
