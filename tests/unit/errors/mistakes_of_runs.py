@@ -284,17 +284,16 @@ tilewright.compile(ordered, target="cuda -arch=sm_80")
 """,
     "DivergentBarrier": """
 @T.prim_func
-def half(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64,), "float32")):
+def some(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32")):
     with T.Kernel(1, threads=128) as block:
         tx = T.get_thread_binding()
-        tile = T.alloc_fragment((64, 64), "float32")
-        row = T.alloc_fragment((64,), "float32")
-        T.copy(A, tile)
-        if tx < 64:
-            T.reduce_sum(tile, row, dim=1)
-            T.copy(row, B)
+        tile = T.alloc_shared((128,), "float32")
+        tile[tx] = A[tx]
+        if A[tx] > 0:
+            T.sync_threads()
+            B[tx] = tile[127 - tx]
 
-tilewright.compile(half, target="cpu")
+tilewright.compile(some, target="cpu")
 """,
     "NeedsWarps": """
 @T.prim_func

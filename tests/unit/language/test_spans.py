@@ -33,7 +33,11 @@ def test_spans_are_the_authors_statements() -> None:
     @T.macro
     def twice(tile):
         T.clear(tile)
-        T.clear(tile)
+        # fmt: off
+        T.clear(
+            tile,
+        )
+        # fmt: on
 
     @T.prim_func
     def kernel(A: T.Tensor((64,), "float32"), n: T.int32):

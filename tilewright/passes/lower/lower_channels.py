@@ -245,7 +245,7 @@ class _Lower(Rewriter):
             lane = self.thread % (ir.WARPGROUP if by_group else ir.WARP)
             one_each = ir.binary("lt", lane, ir.const(ring.blocks))
             arrive_at_each = ir.If(one_each, ir.seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
-            return arrive_at_each if by_group else [perform("sync_warp"), arrive_at_each]
+            return arrive_at_each if by_group else [*fence, perform("sync_warp"), arrive_at_each]
         arrive = perform("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return [*fence, *self._arrive(slot)]
