@@ -10,7 +10,6 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import EmulationError
 
 NVIDIA, AMPERE, AMD, APPLE = "cuda -arch=sm_90a", "cuda -arch=sm_80", "hip -arch=gfx942", "metal -arch=apple7"
 GPUS = (AMPERE, NVIDIA, AMD, APPLE)
