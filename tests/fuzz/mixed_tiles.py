@@ -125,7 +125,7 @@ class MixedProgram(TileProgram):
 
     def as_traced(self) -> str:
         """The function with all that it is given among its parameters."""
-        sizes = [line for line in self.sizes if re.fullmatch(r'm\d = T\.\w+\("m\d"\)', line)]
+        sizes = [line for line in self.sizes if re.fullmatch(r'm\d = T\.\w+\("m\d".*\)', line)]
         given = [
             f"{one.name}_: T.handle" if one.name in self.handles else f"{one.name}: {one.declared}" for one in self.used
         ]

@@ -130,3 +130,48 @@ def agrees(condition: str, body: str, otherwise: str, target: str) -> bool:
     wanted = kernel.interpret(numbers, 3)
     found = (kernel if target == "cpu" else kernel.emulate)(numbers, 3)
     return all(np.array_equal(np.asarray(one), np.asarray(other)) for one, other in zip(found, wanted, strict=True))
+
+
+def through_pointers(P, A, n: T.int32):
+    P: T.Tensor((2,), T.ptr)
+    A: T.Tensor((128,), "int32")
+    W = T.empty((128,), "int32")
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        s, w = T.alloc_shared((128,), "int32"), T.alloc_var("int32")
+        s[tx] = A[tx]
+        w = tx
+        if tx < n:
+            B = T.make_tensor(P[tx // 32], (128,), "int32")
+            w = s[127 - tx] + B[tx]
+            s[tx] = w + B[127 - tx]
+        W[tx] = w + s[(tx + 7) % 128]
+    return W
+
+
+def behind_a_barrier(P, A, n: T.int32):
+    P: T.Tensor((2,), T.ptr)
+    A: T.Tensor((128,), "int32")
+    W = T.empty((128,), "int32")
+    with T.Kernel(1, threads=128):
+        tx = T.get_thread_binding()
+        s = T.alloc_shared((128,), "int32")
+        B = T.make_tensor(P[tx // 64], (128,), "int32")
+        s[tx] = A[tx] + B[tx]
+        T.sync_threads()
+        W[tx] = s[(tx + n) % 128] + B[127 - tx]
+    return W
+
+
+@pytest.mark.parametrize("program", [through_pointers, behind_a_barrier])
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_thread_has_the_address_of_its_tensor(target: str, program) -> None:
+    """The address of a tensor that a condition makes was stored as its first element; processors lost it at a barrier
+    (internal errors)."""
+    kernel = tilewright.jit(target=target)(program).compile(np.zeros(2, np.uint64), np.zeros(128, np.int32), 64)
+    B, A = np.random.default_rng(5).integers(-9, 9, (2, 128)).astype(np.int32)
+    table = [B, B]
+    wanted, found = (
+        np.asarray(run(table, A, 64)) for run in (kernel.interpret, kernel if target == "cpu" else kernel.emulate)
+    )
+    np.testing.assert_array_equal(found, wanted)

@@ -87,6 +87,7 @@ class _Threads(ThreadDifferences):
     ----------
     vars, buffers : what differs between threads: names, and private memory.
     expanded : private memory that lives from one loop over threads to the next, with its memory for all.
+    kept : what a name, or a tensor by its address, is for each thread in later loops.
     repeated : names that each loop computes again.
     """
 
@@ -94,7 +95,7 @@ class _Threads(ThreadDifferences):
         super().__init__(kernel)
         self.kernel_node = kernel
         self.expanded: dict[ir.Buffer, ir.Buffer] = {}
-        self.kept: dict[ir.Var, ir.Buffer] = {}
+        self.kept: dict[ir.Var | ir.Buffer, ir.Buffer] = {}
         self.repeated: dict[ir.Var, ir.Let] = {}
         self.running: ir.Buffer | None = None
 
@@ -167,8 +168,11 @@ class _Threads(ThreadDifferences):
         for position, piece in enumerate(pieces):
             for statement in piece if isinstance(piece, list) else []:
                 if isinstance(statement, ir.Allocate) and self._used_elsewhere(statement.buffer, pieces, position):
-                    shape = (self.kernel_node.num_threads, *statement.buffer.shape)
-                    self.expanded[statement.buffer] = replace(statement.buffer, shape=shape, scope="local")
+                    buffer, threads = statement.buffer, self.kernel_node.num_threads
+                    if buffer.scope == "global" and statement.initial is not None:
+                        self.kept[buffer] = ir.Buffer(buffer.name, (threads,), statement.initial.dtype, "local")
+                    else:
+                        self.expanded[buffer] = replace(buffer, shape=(threads, *buffer.shape), scope="local")
                 elif isinstance(statement, ir.Let) and self._used_elsewhere(statement.var, pieces, position):
                     if reads_nothing(statement.value) and self._is_known_anywhere(statement.value):
                         self.repeated[statement.var] = statement
@@ -282,6 +286,11 @@ class _Threads(ThreadDifferences):
                 buffer = self.kept[statement.var]
                 before.append(ir.Allocate(buffer, span=statement.span))
                 body += [statement, ir.Store(buffer, (self._thread_number(),), statement.var, span=statement.span)]
+            elif isinstance(statement, ir.Allocate) and statement.buffer in self.kept:
+                assert statement.initial is not None
+                buffer = self.kept[statement.buffer]
+                before.append(ir.Allocate(buffer, span=statement.span))
+                body += [ir.Store(buffer, (self._thread_number(),), statement.initial, span=statement.span), statement]
             else:
                 body.append(statement)
         if not body:
@@ -299,9 +308,11 @@ class _Threads(ThreadDifferences):
 
     def _over_threads(self, body: list[ir.Statement], first: bool = False) -> ir.Statement:
         used = dict.fromkeys(node for s in body for node in find(s, ir.Var))  # in the same order in every process
-        bound = {s.var for s in body if isinstance(s, ir.Let)}
+        bound = {s.var if isinstance(s, ir.Let) else s.buffer for s in body if isinstance(s, (ir.Let, ir.Allocate))}
         recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
-        statements: list[ir.Statement] = [*recomputed, *body]
+        tensors = dict.fromkeys(root(node) for s in body for node in find(s, ir.Buffer))
+        placed = [self._kept_value(one) for one in tensors if one in self.kept and one not in bound]
+        statements: list[ir.Statement] = [*recomputed, *placed, *body]
         if self.running is not None and not first:
             running = ir.load(self.running, self._thread_number())
             leave = _Leave(self.running, self._thread_number())
@@ -334,10 +345,11 @@ class _Threads(ThreadDifferences):
             add(var)
         return order
 
-    def _kept_value(self, var: ir.Var) -> ir.Statement:
-        if var in self.repeated:
-            return self.repeated[var]
-        return ir.Let(var, ir.load(self.kept[var], self._thread_number()))
+    def _kept_value(self, thing: ir.Var | ir.Buffer) -> ir.Statement:
+        if isinstance(thing, ir.Var) and thing in self.repeated:
+            return self.repeated[thing]
+        value = ir.load(self.kept[thing], self._thread_number())
+        return ir.Let(thing, value) if isinstance(thing, ir.Var) else ir.Allocate(thing, value)
 
     def _nest(self, body: ir.Seq, kind: str) -> ir.Statement:
         """`body` for every thread, the first index varying fastest."""

@@ -104,6 +104,10 @@ class _Cut:
             apart = read_first(statement) if isinstance(statement, ir.Store) else statement
             if isinstance(apart, ir.Seq):
                 rest[:0] = apart.statements
+            elif isinstance(statement, ir.Allocate) and statement.buffer.scope == "global" and statement.initial:
+                address = ir.Var(statement.initial.dtype, "address")
+                yield from self._kept(address, statement.initial, asked, statement)
+                yield replace(statement, initial=address)
             elif isinstance(statement, ir.Allocate):
                 yield replace(statement, initial=None)
                 if statement.initial is not None:
