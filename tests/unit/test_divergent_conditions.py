@@ -156,6 +156,13 @@ def test_the_refusal_shows_the_barrier() -> None:
     assert "T.sync_threads()" in str(caught.value) and "^^^^" in str(caught.value)
 
 
+@pytest.mark.parametrize("target", [NVIDIA, AMPERE])
+@pytest.mark.parametrize("condition", KNOWN)
+def test_work_that_some_threads_do_waits_for_what_the_block_wrote(condition: str, target: str) -> None:
+    """No barrier stood before it: the tensor was taken for one whose elements threads have as their own."""
+    assert verdict(condition, ("dealt",), target) == "right"
+
+
 @pytest.mark.parametrize("condition", ["unsigned", "wide"])
 def test_what_nobody_does_lets_nobody_wait(condition: str) -> None:
     """Seed 10006140: a copy that no thread comes to had the others meet under the condition around it."""

@@ -40,7 +40,14 @@ from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.layouts.cut_conditions import cut, joined, ordered_by_author, read_first
-from tilewright.passes.tile.layouts.shared_places import Pending, SharedPlace, exchanged_tensors, touches
+from tilewright.passes.tile.layouts.shared_places import (
+    DEALT,
+    Pending,
+    SharedPlace,
+    accesses_of_threads,
+    exchanged_tensors,
+    touches,
+)
 
 
 def plan_synchronization(function: ir.Function, context: Context) -> ir.Function:
@@ -50,7 +57,8 @@ def plan_synchronization(function: ir.Function, context: Context) -> ir.Function
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.
     """
-    return map_kernels(function, _synchronize if context.arch.has_threads else _synchronize_threads)
+    planned = _synchronize if context.arch.has_threads else _synchronize_threads
+    return map_kernels(function, lambda kernel: planned(kernel, context.facts[DEALT]))
 
 
 def barrier() -> ir.Evaluate:
@@ -75,17 +83,16 @@ def proxy_fence() -> ir.Evaluate:
     return perform("fence_proxy_async_shared")
 
 
-def _synchronize_threads(kernel: ir.Kernel) -> ir.Kernel:
+def _synchronize_threads(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
     """Where a block is one thread, work of the whole block waits for nobody; threads that are spoken of do."""
     if not any(node in kernel.thread_vars for node in walk(kernel.body)):
         return kernel
-    walking = _Walk(kernel, frozenset(), exchanged_tensors(kernel))
-    return kernel.with_body(walking.sequence(kernel.body, NOTHING)[0])
+    return kernel.with_body(_Walk(kernel, frozenset(), dealt).sequence(kernel.body, NOTHING)[0])
 
 
-def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
+def _synchronize(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
     slots = slot_buffers(kernel)
-    walking = _Walk(kernel, slots, exchanged_tensors(kernel))
+    walking = _Walk(kernel, slots, dealt)
     walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
     loads = (copy for copy in copies_by_hand(kernel) if copy.barrier is not None)
     walking.refilled = {root(copy.destination.buffer) for copy in loads} - slots
@@ -114,8 +121,10 @@ class _Walk:
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, kernel: ir.Kernel, slots: frozenset[ir.Buffer], exchanged: frozenset[ir.Buffer]) -> None:
-        self.slots, self.exchanged = slots, exchanged
+    def __init__(self, kernel: ir.Kernel, slots: frozenset[ir.Buffer], dealt: set[ir.Buffer]) -> None:
+        self.slots, self.dealt = slots, dealt
+        self.exchanged = exchanged_tensors(kernel)
+        self.own = accesses_of_threads(kernel, dealt) if self.exchanged else frozenset()
         indices = np.unravel_index(np.arange(int(np.prod(kernel.threads))), kernel.threads, order="F")
         self.threads = dict(zip(kernel.thread_vars, indices, strict=True))
         self.varying = find_varying(kernel).lanes
@@ -130,7 +139,7 @@ class _Walk:
         """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
 
     def touches(self, statement: ir.Statement) -> Pending:
-        return touches(statement, self.exchanged, self.slots)
+        return touches(statement, self.exchanged, self.slots, self.own)
 
     def sequence(self, body: ir.Seq, pending: Pending) -> tuple[ir.Seq, Pending]:
         result: list[ir.Statement] = []
@@ -175,14 +184,18 @@ class _Walk:
         """Whether no barrier stands in a loop of single threads: they leave it at different times, or they only write
         tiles or only read them, so that none waits for another in it.
 
-        Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads.
+        Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads,
+        but where the compiler does.
         """
         if loop in self.varying and not _holds_barriers(loop) and not self._in_step(loop):
             return True
         if holds(loop, ir.Parallel, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles):
             return False
         touched = self.touches(loop)
-        return not {place.buffer for place in touched.read} & {place.buffer for place in touched.written}
+        shared = {place.buffer for place in touched.read | touched.written if not place.own}
+        written = {place.buffer for place in touched.written}
+        again = {place.buffer for place in touched.read | touched.written if place.own} | self.dealt
+        return not written & shared & again.union(place.buffer for place in touched.read)
 
     def _in_step(self, loop: ir.For | ir.While) -> bool:
         """Whether threads leave a loop at one time, so that they can meet in it."""

@@ -19,34 +19,45 @@ from tilewright.ir.structure import key
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import children, find, holds
 from tilewright.ops.atomic import Atomic
+from tilewright.passes.context import Fact
+
+DEALT: Fact[set[ir.Buffer]] = Fact("dealt", set)
+"""Memory of work that some of a block's threads do, each its part: that it is the block's no statement shows then."""
+
+
+Access = ir.Load | ir.Store | ir.Call
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
-    """A tile, or one slot of it.  Places of slots that are written alike are equal."""
+    """A tile, or one slot of it.  Places of slots that are written alike are equal.
+
+    `own` are elements of tensors at which the author has a thread of its own be: those meet none of their like.
+    """
 
     buffer: ir.Buffer
     slot: ir.Expr | None = field(default=None, compare=False)
     name: object = None
+    own: bool = False
 
     @staticmethod
-    def of(buffer: ir.Buffer, slot: ir.Expr | None, bound: set[ir.Var]) -> SharedPlace:
+    def of(buffer: ir.Buffer, slot: ir.Expr | None, bound: set[ir.Var], own: bool) -> SharedPlace:
         """The place at index `slot` of the first dimension; the whole tile where a loop inside moves the index."""
         owner = root(buffer)
         if owner is not buffer or slot is None or buffer.rank < 2 or any(node in bound for node in find(slot, ir.Var)):
-            return SharedPlace(owner)
-        return SharedPlace(owner, slot, key(slot))
+            return SharedPlace(owner, own=own)
+        return SharedPlace(owner, slot, key(slot), own)
 
     def may_alias(self, other: SharedPlace) -> bool:
-        """Whether the two may have a byte in common."""
-        if self.buffer is not other.buffer:
+        """Whether the two may have a byte in common, of which the compiler is to see to it who comes first."""
+        if self.buffer is not other.buffer or (self.own and other.own):
             return False
         return self.slot is None or other.slot is None or not _apart(self.slot, other.slot)
 
     def at(self, change: Callable[[ir.Expr], ir.Expr | None]) -> SharedPlace:
         """The place with its slot's number changed; the whole tile where the change has no answer."""
         slot = None if self.slot is None else change(self.slot)
-        return SharedPlace(self.buffer) if slot is None else SharedPlace(self.buffer, slot, key(slot))
+        return replace(self, slot=slot, name=None if slot is None else key(slot))
 
 
 def _apart(first: ir.Expr, second: ir.Expr) -> bool:
@@ -178,9 +189,11 @@ def bound_in(statement: ir.Statement) -> set[ir.Var]:
     return bound
 
 
-def touches(statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: frozenset[ir.Buffer]) -> Pending:
+def touches(
+    statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: frozenset[ir.Buffer], own: frozenset[Access]
+) -> Pending:
     """The places that a statement touches in shared memory, but for the slots of channels, and in the tensors through
-    which a block's threads exchange values."""
+    which a block's threads exchange values, some by accesses of their own."""
     bound = bound_in(statement)
     kinds = ("read", "written", "flying_reads", "flying_writes", "combined")
     found: dict[str, set[Any]] = {kind: set() for kind in kinds}
@@ -188,7 +201,7 @@ def touches(statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: fro
     def add(kind: str, buffer: ir.Buffer, slot: ir.Expr | None, token: ir.Token | str | None = None) -> None:
         owner = root(buffer)
         if (owner.scope == "shared" and owner not in slots) or owner in exchanged:
-            place = SharedPlace.of(buffer, slot, bound)
+            place = SharedPlace.of(buffer, slot, bound, owner in exchanged and node in own)
             found[kind].add(place if token is None else (token, place))
 
     flying = {
@@ -211,9 +224,9 @@ def touches(statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: fro
             for kind, regions in (("read", effects.reads), ("written", effects.writes)):
                 name = kind if node.token is None else f"flying_{'reads' if kind == 'read' else 'writes'}"
                 for region in regions:
-                    own = root(region.buffer) in counted
-                    token = f"atomic_{node.kind}" if own and isinstance(node, Atomic) else node.token
-                    add("combined" if own else name, region.buffer, _slot_of(region), token)
+                    counts = root(region.buffer) in counted
+                    token = f"atomic_{node.kind}" if counts and isinstance(node, Atomic) else node.token
+                    add("combined" if counts else name, region.buffer, _slot_of(region), token)
         elif isinstance(node, ir.Call):
             for number, part in enumerate(node.arguments):
                 if isinstance(part, ir.Region) and part.buffer.scope != "global":
@@ -228,8 +241,7 @@ def touches(statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: fro
 def exchanged_tensors(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Tensors in global memory of which one statement may read, or overwrite, what another one wrote.
 
-    Atomics of one kind order themselves: they count where something else changes or reads the tensor.  Where the author
-    speaks of threads, who owns which element is the author's business, and a barrier might stand where only some come.
+    Atomics of one kind order themselves: they count where something else changes or reads the tensor.
     """
     read: set[ir.Buffer] = set()
     written: list[ir.Buffer] = []
@@ -254,8 +266,7 @@ def exchanged_tensors(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     again = _written_again(kernel.body, ())
     several = {b for b in written if b in read or written.count(b) > 1 or b in again}
     several |= {b for b, kinds in combined.items() if len(kinds) > 1 or b in read or b in written}
-    found = frozenset(buffer for buffer in several if buffer.scope == "global")
-    return found - _of_threads(kernel) if found else found
+    return frozenset(buffer for buffer in several if buffer.scope == "global")
 
 
 def _written_again(node: ir.Record, around: tuple[ir.For, ...]) -> set[ir.Buffer]:
@@ -296,30 +307,35 @@ def _shifts(store: ir.Store, work: ir.Parallel, loop: ir.For) -> bool:
     return shifted
 
 
-def _of_threads(kernel: ir.Kernel) -> set[ir.Buffer]:
-    """Tensors that statements touch in which the author speaks of threads: of their index, or of what was made of
-    it."""
+def accesses_of_threads(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> frozenset[Access]:
+    """Accesses by which the author speaks of threads: of their index, or of what was made of it.
+
+    Which of two threads comes first at an element that both name is the author's business. Who does the block's work no
+    author knows: it is waited for, and waits. So do all accesses to what was `dealt`.
+    """
     told: set[ir.Var | ir.Buffer] = set(kernel.thread_vars)
-    tensors: set[ir.Buffer] = set()
+    own: set[Access] = set()
 
     def visit(statement: ir.Statement, below: bool) -> None:
         parts = tuple(role.body for role in statement.roles) if isinstance(statement, ir.Roles) else bodies(statement)
-        asked = header(statement) if parts else (statement,)
+        asked: tuple[ir.Record, ...] = header(statement) if parts else (statement,)
         below = below or any(node in told for part in asked for node in find(part, ir.Var, ir.Buffer))
         for one in (one for part in parts for one in part.statements):
             visit(one, below)
+        if below and not isinstance(statement, (ir.Parallel, ir.TileOperator)):
+            found = (node for part in asked for node in find(part, ir.Load, ir.Store, ir.Call))
+            own.update(node for node in found if dealt.isdisjoint(map(root, find(node, ir.Buffer))))
         if not parts and below:
             told.update(let.var for let in find(statement, ir.Let))
             told.update(
                 store.buffer for store in find(statement, ir.Store) if store.buffer.scope in ("scalar", "local")
             )
-            tensors.update(root(node) for node in find(statement, ir.Buffer) if root(node).scope == "global")
 
     known = 0
     while known < len(told):  # what a later iteration of a loop makes is asked in an earlier statement
         known = len(told)
         visit(kernel.body, False)
-    return tensors
+    return frozenset(own)
 
 
 def _slot_of(region: ir.Region) -> ir.Expr | None:

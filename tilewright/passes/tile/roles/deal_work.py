@@ -51,6 +51,7 @@ from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import counted_off, map_kernels
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
+from tilewright.passes.tile.layouts.shared_places import DEALT
 
 Mask: TypeAlias = "np.ndarray | None"
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
@@ -64,10 +65,10 @@ def deal_work(function: ir.Function, context: Context) -> ir.Function:
     DivergentWork : who comes is known only when running; or the work needs all threads.
     MisplacedRole : warps that do not lie side by side share work.
     """
-    return map_kernels(function, _dealt)
+    return map_kernels(function, lambda kernel: _dealt(kernel, context.facts[DEALT]))
 
 
-def _dealt(kernel: ir.Kernel) -> ir.Kernel:
+def _dealt(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
     if not holds(kernel.body, ir.Parallel, ir.TileOperator) or not any(
         var in set(find(kernel.body, ir.Var)) for var in kernel.thread_vars
     ):
@@ -76,7 +77,7 @@ def _dealt(kernel: ir.Kernel) -> ir.Kernel:
         body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
         layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
         kernel = replace(kernel, body=body, layouts=(*kernel.layouts, *layouts))
-    return kernel.with_body(_Deal(kernel)(kernel.body))
+    return kernel.with_body(_Deal(kernel, dealt)(kernel.body))
 
 
 @dataclass(slots=True)
@@ -117,8 +118,8 @@ class _Done:
 
 
 class _Deal(Rewriter):
-    def __init__(self, kernel: ir.Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: ir.Kernel, dealt: set[ir.Buffer]) -> None:
+        self.kernel, self.dealt = kernel, dealt
         x, y, _ = kernel.threads
         tx, ty, tz = kernel.thread_vars
         threads = np.arange(kernel.num_threads)
@@ -259,6 +260,7 @@ class _Deal(Rewriter):
         touched = {root(one) for one in uses(statement) if isinstance(one, ir.Buffer)}
         if any(one.scope == "fragment" for one in touched):
             raise self._refused("a fragment is held by all of them", statement)
+        self.dealt |= touched
         loops = list(flattened(replace(lowered(), span=statement.span)))
         for loop in loops:
             self._note(loop, loop, together=True)
