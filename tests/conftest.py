@@ -15,22 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import hypothesis
-import pytest
-from drawing import Clock, draw
-
-from tilewright.errors import TilewrightError
-
-if TYPE_CHECKING:
-    from tilewright.ir.nodes import Function
-    from tilewright.testing.filetests import Case
-
-# The rest is imported where it is used, so that the tests of a room run while a later room is broken.
-
-os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # the whole program after every pass, in every test
-hypothesis.settings.register_profile("tilewright", deadline=None, derandomize=True, database=None)
-hypothesis.settings.load_profile("tilewright")
-
 
 def keep_bytecode() -> None:
     """Where nothing may be written beside the sources, this user's tests keep bytecode elsewhere: hundreds of processes import the package,
@@ -45,6 +29,22 @@ def keep_bytecode() -> None:
 
 if sys.dont_write_bytecode and hasattr(os, "getuid"):
     keep_bytecode()
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+from drawing import Clock, draw  # noqa: E402
+
+from tilewright.errors import TilewrightError  # noqa: E402
+
+if TYPE_CHECKING:
+    from tilewright.ir.nodes import Function
+    from tilewright.testing.filetests import Case
+
+# The rest is imported where it is used, so that the tests of a room run while a later room is broken.
+
+os.environ.setdefault("TILEWRIGHT_VERIFY", "1")  # the whole program after every pass, in every test
+hypothesis.settings.register_profile("tilewright", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("tilewright")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -78,7 +78,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Draw cases, then keep a slice of the tests that names and marks have chosen: the long proofs in pieces, on several
     machines or one after another."""
-    draw(items)
+    left_out = draw(items)
+    if "not proof" in (config.option.markexpr or ""):  # before others look at them, each for its own reasons
+        config.hook.pytest_deselected(items=left_out)
+        drawn = set(items).difference(left_out)
+        items[:] = [item for item in items if item in drawn]
     yield
     number, count = map(int, config.getoption("--slice").split("/"))
     if count > 1:

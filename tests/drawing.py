@@ -19,20 +19,23 @@ SHARE = 0.3
 TABLE = Path(__file__).with_name("seconds.txt")
 
 
-def draw(items: Sequence[pytest.Item]) -> None:
-    """Mark as ``proof`` the cases that the usual loop leaves out."""
+def draw(items: Sequence[pytest.Item]) -> list[pytest.Function]:
+    """Mark as ``proof`` the cases that the usual loop leaves out, and give them."""
     cases: dict[str, list[pytest.Function]] = collections.defaultdict(list)
     for item in items:
         apart = map(item.get_closest_marker, ("gpu", "metal", "clients", "proof"))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not any(apart):
             cases[function_of(item.nodeid)].append(item)
     seconds = read_table()
+    proofs: list[pytest.Function] = []
     for name, of_one in cases.items():
         for item in of_one:
             item.user_properties.append(("cases", len(of_one)))
         if name in seconds:
             for item in left_out(of_one, max(1, round(SHARE / seconds[name]))):
                 item.add_marker("proof")
+                proofs.append(item)
+    return proofs
 
 
 def left_out(cases: Sequence[pytest.Function], count: int) -> list[pytest.Function]:

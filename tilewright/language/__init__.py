@@ -156,7 +156,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Vector types such as ``T.float32x4``; anything else is an error that lists near names."""
-    if name.startswith("__") and name not in INSTEAD:
+    if name.startswith("_") and name not in INSTEAD:
         raise AttributeError(name)
     if name in SPELLINGS:
         return SPELLINGS[name]

@@ -17,11 +17,15 @@ N = K = 24
 RNG = np.random.default_rng(0)
 PACKED = PackedWeight.pack(quantize(RNG.standard_normal((N, K)), "int4", group=8))
 X = RNG.standard_normal((2, 3, K)).astype(np.float32)
-EXPECTED = quant_matmul(X, PACKED)
 WEIGHT = RNG.integers(-8, 8, (N, K)).astype(np.int8)
 OPERATOR = Matmul(
     MatmulConfig(N=N, K=K, A_dtype="float32", W_dtype="int4", out_dtype="float32", with_residual=True), target="cpu"
 )
+
+
+@pytest.fixture(scope="module")
+def expected() -> np.ndarray:
+    return quant_matmul(X, PACKED)
 
 
 def misaligned(shape: tuple[int, ...]) -> np.ndarray:
@@ -46,29 +50,29 @@ PAIRS = [(name, of) for name in OUTS for of in ("numpy", "torch") if (name, of) 
 
 
 @pytest.mark.parametrize(("name", "of"), PAIRS)
-def test_results_lie_where_the_caller_says(name: str, of: str) -> None:
+def test_results_lie_where_the_caller_says(name: str, of: str, expected: np.ndarray) -> None:
     kind: Any = (lambda array: array) if of == "numpy" else torch.from_numpy
     out = kind(OUTS[name]())
     assert quant_matmul(kind(X), PACKED if of == "numpy" else PACKED.to("cpu"), out=out) is out
-    np.testing.assert_array_equal(np.asarray(out).reshape(EXPECTED.shape), EXPECTED)
+    np.testing.assert_array_equal(np.asarray(out).reshape(expected.shape), expected)
     out, residual = kind(OUTS[name]()), kind(np.ones((2, 3, N), np.float32))
     assert raw(kind(X), residual, out, kind) is out
-    np.testing.assert_allclose(np.asarray(out).reshape(EXPECTED.shape), X @ WEIGHT.T.astype(float) + 1, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(out).reshape(expected.shape), X @ WEIGHT.T.astype(float) + 1, atol=1e-4)
 
 
 @pytest.mark.parametrize("of", ["numpy", "torch"])
-def test_a_result_may_lie_where_operands_do(of: str) -> None:
+def test_a_result_may_lie_where_operands_do(of: str, expected: np.ndarray) -> None:
     kind: Any = (lambda array: array) if of == "numpy" else torch.from_numpy
     weight = PACKED if of == "numpy" else PACKED.to("cpu")
     both = kind(X.copy())
     quant_matmul(kind(X), weight, residual=both, out=both)  # both += X @ W^T
-    np.testing.assert_allclose(both, X + EXPECTED, atol=1e-5)
+    np.testing.assert_allclose(both, X + expected, atol=1e-5)
     both = kind(X.copy())
     quant_matmul(both, weight, residual=both, out=both)
-    np.testing.assert_allclose(both, X + EXPECTED, atol=1e-5)
+    np.testing.assert_allclose(both, X + expected, atol=1e-5)
     shifted = kind(np.concatenate([X[0], X[1], X[0]]))
     quant_matmul(shifted[:6], weight, out=shifted[3:])
-    np.testing.assert_array_equal(shifted[3:], EXPECTED.reshape(6, N))
+    np.testing.assert_array_equal(shifted[3:], expected.reshape(6, N))
     both = kind(X.copy())
     raw(kind(X), both, both, kind)
     np.testing.assert_allclose(both, X + X @ WEIGHT.T.astype(float), atol=1e-4)
@@ -81,10 +85,10 @@ def test_a_layer_may_write_over_its_activations() -> None:
     assert torch.equal(x, expected)
 
 
-def test_activations_at_an_odd_address() -> None:
+def test_activations_at_an_odd_address(expected: np.ndarray) -> None:
     x = misaligned((2, 3, K))
     x[...] = X
-    np.testing.assert_array_equal(quant_matmul(x, PACKED), EXPECTED)
+    np.testing.assert_array_equal(quant_matmul(x, PACKED), expected)
 
 
 def test_what_cannot_be_written_is_named() -> None:
