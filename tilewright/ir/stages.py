@@ -21,8 +21,8 @@ class Stage:
     name : its key in `STAGES`.
     meaning : one sentence.
     statements : statement classes that may stand in a kernel, tile operators apart.
-    tile_operators : whether tile operators may.
     scopes : scopes of the buffers that a kernel may use.
+    tile_operators : whether tile operators may stand there.
     vectors : whether loads, stores and arithmetic may have several lanes.
     flat : whether every buffer of a kernel has one dimension, and every access of it one index.
     by_author : whether accesses are as the author wrote them, so that one that misses its tile is a mistake. Passes
@@ -32,10 +32,10 @@ class Stage:
     name: str
     meaning: str
     statements: frozenset[type[ir.Statement]]
-    tile_operators: bool
     scopes: frozenset[str]
-    vectors: bool
-    flat: bool
+    tile_operators: bool = False
+    vectors: bool = False
+    flat: bool = False
     by_author: bool = False
 
 
@@ -56,66 +56,20 @@ _TILE_STATEMENTS = _THREAD_STATEMENTS | _ASYNCHRONY | {ir.Parallel}
 _THREAD_SCOPES = frozenset({"global", "shared", "scalar", "register", "barrier"})
 _TILE_SCOPES = frozenset({"global", "shared", "fragment", "local", "scalar", "barrier"})
 
-STAGES: dict[str, Stage] = {
-    stage.name: stage
-    for stage in (
-        Stage(
-            "traced",
-            "what the author wrote: loops, tile operators, pipelines as wishes",
-            _TILE_STATEMENTS | {ir.Pipelined},
-            True,
-            _TILE_SCOPES,
-            vectors=False,
-            flat=False,
-            by_author=True,
-        ),
-        Stage(
-            "pipelined",
-            "pipelines have become plain loops whose buffers have stages",
-            _TILE_STATEMENTS,
-            True,
-            _TILE_SCOPES,
-            vectors=False,
-            flat=False,
-        ),
-        Stage(
-            "laid_out",
-            "every tile has a layout, every dependence its synchronisation",
-            _TILE_STATEMENTS,
-            True,
-            _TILE_SCOPES,
-            vectors=False,
-            flat=False,
-        ),
-        Stage(
-            "lowered",
-            "tile operators have become loops over elements, or a target's own vectors and instructions",
-            _TILE_STATEMENTS,
-            False,
-            _TILE_SCOPES | _THREAD_SCOPES,
-            vectors=True,
-            flat=False,
-        ),
-        Stage(
-            "threaded",
-            "what one thread does: scalars, short vectors, machine instructions",
-            _THREAD_STATEMENTS,
-            False,
-            _THREAD_SCOPES,
-            vectors=True,
-            flat=False,
-        ),
-        Stage(
-            "final",
-            "ready to emit: one dimension a buffer",
-            _THREAD_STATEMENTS,
-            False,
-            _THREAD_SCOPES,
-            vectors=True,
-            flat=True,
-        ),
-    )
-}
+STAGES: dict[str, Stage] = {stage.name: stage for stage in (
+    Stage("traced", "what the author wrote: loops, tile operators, pipelines as wishes",
+          _TILE_STATEMENTS | {ir.Pipelined}, _TILE_SCOPES, tile_operators=True, by_author=True),
+    Stage("pipelined", "pipelines have become plain loops whose buffers have stages",
+          _TILE_STATEMENTS, _TILE_SCOPES, tile_operators=True),
+    Stage("laid_out", "every tile has a layout, every dependence its synchronisation",
+          _TILE_STATEMENTS, _TILE_SCOPES, tile_operators=True),
+    Stage("lowered", "tile operators have become loops over elements, or a target's own vectors and instructions",
+          _TILE_STATEMENTS, _TILE_SCOPES | _THREAD_SCOPES, vectors=True),
+    Stage("threaded", "what one thread does: scalars, short vectors, machine instructions",
+          _THREAD_STATEMENTS, _THREAD_SCOPES, vectors=True),
+    Stage("final", "ready to emit: one dimension a buffer",
+          _THREAD_STATEMENTS, _THREAD_SCOPES, vectors=True, flat=True),
+)}  # fmt: skip
 """Every stage by name, in order."""
 
 

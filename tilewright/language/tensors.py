@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir import dtypes
-from tilewright.ir.dtypes import FLOAT32, INT32, UINT64, DType
+from tilewright.ir.dtypes import FLOAT32, UINT64, DType
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let, Var
 from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
@@ -366,18 +366,3 @@ def _pointed_to(
     made = Buffer(name, shape, record, "global", strides, alignment=bytes_, placed=True)
     builder.append(Allocate(made, as_expr(address, UINT64), span=span))
     return BufferProxy(made, builder.frame)
-
-
-__all__ = [
-    "INT32",
-    "Packed",
-    "StridedTensor",
-    "TensorType",
-    "const",
-    "dynamic",
-    "empty",
-    "make_tensor",
-    "make_tensor_from_addr",
-    "ptr",
-    "symbolic",
-]

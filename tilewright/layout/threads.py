@@ -6,23 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.layout.algebra import permuted
 from tilewright.layout.constructors import row_major, swizzled
 from tilewright.layout.digits import REGISTER, THREAD, Digit, digit, extent_of
 from tilewright.layout.layout import Layout
-
-__all__ = [
-    "Pair",
-    "first_free",
-    "holds",
-    "permuted",
-    "register_of",
-    "relate",
-    "repeat",
-    "shared_rows",
-    "spread",
-    "widest_span",
-]
 
 
 def first_free(layout: Layout, place: str) -> int:

@@ -108,27 +108,11 @@ def result(side: int, run: int, lanes: int = 64) -> Layout:
 def _mfma(
     generation: str, name: str, side: int, k: int, types: tuple[DType, DType, DType], cycles: int, sparse: bool = False
 ) -> WaveProduct:
-    a, b, d = types
     left, right = operand(side, k // 2 if sparse else k, 64), permuted(operand(side, k, 64), (1, 0))
-    d_layout = result(side, 1 if d == F64 else 4)
     kind = "smfmac" if sparse else "mfma"
-    return WaveProduct(
-        f"v_{kind}_{name}",
-        generation,
-        64,
-        side,
-        side,
-        k,
-        a,
-        b,
-        d,
-        left,
-        right,
-        d_layout,
-        cycles,
-        f"{kind}_{_called(name)}",
-        sparse,
-    )
+    layouts = left, right, result(side, 1 if types[2] == F64 else 4)
+    builtin = f"{kind}_{_called(name)}"
+    return WaveProduct(f"v_{kind}_{name}", generation, 64, side, side, k, *types, *layouts, cycles, builtin, sparse)
 
 
 def _called(name: str) -> str:
@@ -142,28 +126,11 @@ def _called(name: str) -> str:
 def _wmma(
     generation: str, name: str, k: int, types: tuple[DType, DType, DType], cycles: int, padded: int = 0
 ) -> WaveProduct:
-    a, b, d = types
     first = generation == "rdna3"
-    left = repeated_operand(k) if first else alternating_operand(k) if a.bits == 16 else operand(16, k, 32)
-    d_layout = result(16, 1 if first else 8, 32)
+    left = repeated_operand(k) if first else alternating_operand(k) if types[0].bits == 16 else operand(16, k, 32)
+    layouts = left, permuted(left, (1, 0)), result(16, 1 if first else 8, 32)
     builtin = f"wmma_{name}_w32" + "_gfx12" * (not first)
-    return WaveProduct(
-        f"v_wmma_{name}",
-        generation,
-        32,
-        16,
-        16,
-        k,
-        a,
-        b,
-        d,
-        left,
-        permuted(left, (1, 0)),
-        d_layout,
-        cycles,
-        builtin,
-        padded=padded,
-    )
+    return WaveProduct(f"v_wmma_{name}", generation, 32, 16, 16, k, *types, *layouts, cycles, builtin, padded=padded)
 
 
 HALVES = (("f16", (F16, F16, F32)), ("bf16", (BF16, BF16, F32)))
@@ -245,48 +212,25 @@ PRODUCTS: tuple[WaveProduct, ...] = (
 # What lowering chooses among ----------------------------------------------------------------------
 
 
+def _executing(one: WaveProduct, kind: str, k: int, layouts: tuple[Layout, Layout, Layout]) -> MatrixInstruction:
+    """A function by its kind and the run of k that it takes."""
+    types = one.a, one.b, one.d
+    function = f"{kind}_m16n16k{k}"
+    return MatrixInstruction.of_registers(function, one.lanes, (16, 16, k), types, layouts, one.rate, one.sparse)
+
+
 def _function(one: WaveProduct, steps: int) -> MatrixInstruction:
     """The function that executes an instruction `steps` times, on the parts of longer runs of k."""
     k, first = one.k * steps, one.generation == "rdna3"
     left = one.left if first else operand(16, k, one.lanes)  # any order of k will do that both operands have
     kind = {"rdna3": "wmma", "rdna4": "wmma12"}.get(one.generation, "mfma")
-    return MatrixInstruction(
-        f"{kind}_m16n16k{k}",
-        one.lanes,
-        16,
-        16,
-        k,
-        one.a,
-        one.b,
-        one.d,
-        REGISTERS,
-        REGISTERS,
-        left,
-        permuted(left, (1, 0)),
-        one.result if first else permuted(one.result, (1, 0)),
-        rate=one.rate,
-    )
+    layouts = left, permuted(left, (1, 0)), one.result if first else permuted(one.result, (1, 0))
+    return _executing(one, kind, k, layouts)
 
 
 def _sparse(one: WaveProduct) -> MatrixInstruction:
     """The function of a product whose left operand is sparse: it is the instruction's, so that results lie as there."""
-    return MatrixInstruction(
-        f"smfmac_m16n16k{one.k}",
-        one.lanes,
-        16,
-        16,
-        one.k,
-        one.a,
-        one.b,
-        one.d,
-        REGISTERS,
-        REGISTERS,
-        one.left,
-        one.right,
-        one.result,
-        rate=one.rate,
-        sparse=True,
-    )
+    return _executing(one, "smfmac", one.k, (one.left, one.right, one.result))
 
 
 def _unsigned(one: MatrixInstruction) -> list[MatrixInstruction]:
@@ -414,7 +358,7 @@ def _copies(direct: tuple[int, ...]) -> tuple[CopyInstruction, ...]:
     return (*loads, started) if direct else tuple(loads)
 
 
-_CDNA = {"warp_size": 64, "registers": 512, "read_groups": READ_GROUPS}
+_CDNA = {"warp_size": 64, "registers": 512, "read_groups": READ_GROUPS, "l1_bytes": 32 * _KB}
 _RDNA = {
     "warp_size": 32, "registers": 256, "simds": 2, "simd_registers": 1536, "register_step": 24, "simd_waves": 16,
     "l1_bytes": 32 * _KB,
@@ -457,60 +401,19 @@ ARCHITECTURES: Mapping[str, AmdArch] = {
     arch.name: arch
     for arch in (
         # One of the two dies of an MI250X.
-        _arch(
-            "gfx90a",
-            "cdna2",
-            direct=(4,),
-            cores=110,
-            lanes=64,
-            l1_bytes=16 * _KB,
-            l2_bytes=8 * _MB,
-            megahertz=1700,
-            gigabytes=1638,
-        ),
+        _arch("gfx90a", "cdna2", direct=(4,), cores=110, lanes=64, l1_bytes=16 * _KB, l2_bytes=8 * _MB,
+              megahertz=1700, gigabytes=1638),
         # MI300X; the last level is the Infinity Cache.
-        _arch(
-            "gfx942",
-            "cdna3",
-            "packed_atomics",
-            "fp8_fnuz",
-            direct=(4,),
-            cores=304,
-            l1_bytes=32 * _KB,
-            l2_bytes=4 * _MB,
-            l3_bytes=256 * _MB,
-            gigabytes=5300,
-        ),
+        _arch("gfx942", "cdna3", "packed_atomics", "fp8_fnuz", direct=(4,), cores=304, l2_bytes=4 * _MB,
+              l3_bytes=256 * _MB, gigabytes=5300),
         # MI355X.
-        _arch(
-            "gfx950",
-            "cdna4",
-            "packed_atomics",
-            "fp8_ocp",
-            "read_transposed",
-            direct=(16, 4),
-            shared_bytes=160 * _KB,
-            cores=256,
-            l1_bytes=32 * _KB,
-            l2_bytes=4 * _MB,
-            l3_bytes=256 * _MB,
-            megahertz=2400,
-            gigabytes=8000,
-        ),
+        _arch("gfx950", "cdna4", "packed_atomics", "fp8_ocp", "read_transposed", direct=(16, 4), cores=256,
+              shared_bytes=160 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB, megahertz=2400, gigabytes=8000),
         # RX 7900 XTX.
         _arch("gfx1100", "rdna3", cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500, gigabytes=960),
         # RX 9070 XT.
-        _arch(
-            "gfx1201",
-            "rdna4",
-            "fp8_ocp",
-            "packed_atomics",
-            cores=64,
-            l2_bytes=8 * _MB,
-            l3_bytes=64 * _MB,
-            megahertz=2970,
-            gigabytes=645,
-        ),
+        _arch("gfx1201", "rdna4", "fp8_ocp", "packed_atomics", cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB,
+              megahertz=2970, gigabytes=645),
     )
-}
+}  # fmt: skip
 """Every architecture by its compiler's name."""

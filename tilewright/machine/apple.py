@@ -43,41 +43,24 @@ _MULTIPLIED_A_CYCLE = 2 * 102
 """Products and sums of matrices a cycle and core: 80% of what the 128 lanes do (measured by others on M1)."""
 
 
-def _product(function: str, a: DType, b: DType, accumulator: DType, rate: int) -> MatrixInstruction:
-    return MatrixInstruction(
-        function, LANES, 8, 8, 8, a, b, accumulator, REGISTERS, REGISTERS, PLACES, PLACES, PLACES, rate=rate
-    )
+def _product(function: str, types: tuple[DType, DType, DType], rate: int) -> MatrixInstruction:
+    return MatrixInstruction.of_registers(function, LANES, (8, 8, 8), types, (PLACES, PLACES, PLACES), rate)
 
 
 def _cooperative() -> tuple[MatrixInstruction, ...]:
     """Products of Metal 4's cooperative tensors, ``mpp::tensor_ops::matmul2d`` of 16 x 32 x 16 by a simdgroup."""
     wide = repeat(COOPERATIVE_PLACES, 1, 2, REGISTER)
-    return tuple(
-        MatrixInstruction(
-            "cooperative_matmul2d",
-            LANES,
-            16,
-            32,
-            16,
-            kind,
-            kind,
-            F32,
-            REGISTERS,
-            REGISTERS,
-            COOPERATIVE_PLACES,
-            wide,
-            wide,
-        )
-        for kind in (F16, BF16)
-    )
+    name, fragments = "cooperative_matmul2d", (COOPERATIVE_PLACES, wide, wide)
+    types = ((kind, kind, F32) for kind in (F16, BF16))
+    return tuple(MatrixInstruction.of_registers(name, LANES, (16, 32, 16), one, fragments) for one in types)
 
 
 def _products() -> tuple[MatrixInstruction, ...]:
     """Fastest first; 8-bit floats become halves, which have all of their numbers."""
     own = [(F16, F16, F32), (BF16, BF16, F32), (F32, F32, F32), (F16, F16, F16)]
-    found = [_product("simdgroup_product", *types, _MULTIPLIED_A_CYCLE) for types in own]
-    small = [(a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
-    found += [_product("simdgroup_product_through_half", *one, F32, _MULTIPLIED_A_CYCLE // 2) for one in small]
+    found = [_product("simdgroup_product", types, _MULTIPLIED_A_CYCLE) for types in own]
+    small = [(a, b, F32) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]
+    found += [_product("simdgroup_product_through_half", types, _MULTIPLIED_A_CYCLE // 2) for types in small]
     return tuple(found)
 
 

@@ -71,6 +71,20 @@ class MatrixInstruction:
         if self.n not in self.n_choices:
             raise ValueError(f"{self.function}: n = {self.n} is not among {self.n_choices}")
 
+    @classmethod
+    def of_registers(
+        cls,
+        function: str,
+        threads: int,
+        shape: tuple[int, int, int],
+        types: tuple[DType, DType, DType],
+        fragments: tuple[Layout, Layout, Layout],
+        rate: int = 0,
+        sparse: bool = False,
+    ) -> MatrixInstruction:
+        """One whose operands and results all lie in registers."""
+        return cls(function, threads, *shape, *types, REGISTERS, REGISTERS, *fragments, rate=rate, sparse=sparse)
+
     @property
     def kept(self) -> int:
         """Columns of a's tile: k, or what of it is kept."""

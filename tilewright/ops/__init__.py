@@ -15,19 +15,9 @@ from tilewright.ops.transpose import Transpose
 from tilewright.ops.unpack import Unpack
 
 __all__ = [
-    "ORDERS",
-    "Atomic",
-    "Copy",
-    "Decode",
-    "Fill",
-    "Gemm",
-    "LoadAhead",
-    "Reduce",
-    "Scan",
-    "SparseGemm",
-    "Transpose",
+    "ORDERS", "Atomic", "Copy", "Decode", "Fill", "Gemm", "LoadAhead", "Reduce", "Scan", "SparseGemm", "Transpose",
     "Unpack",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,8 @@ from tilewright.layout import (
     spread,
     swizzled,
 )
-from tilewright.layout.threads import permuted, relate, shared_rows
+from tilewright.layout.algebra import permuted
+from tilewright.layout.threads import relate, shared_rows
 
 SEEDS = st.integers(0, 1 << 40)
 

@@ -77,27 +77,12 @@ MATRIX_8X8_TRANSPOSED = permuted(MATRIX_8X8, (1, 0))
 def _mma(
     function: str, a: DType, b: DType, accumulator: DType, k: int, rate: int, sparse: bool = False
 ) -> MatrixInstruction:
-    return MatrixInstruction(
-        f"mma_{'sparse_' * sparse}{function}",
-        WARP,
-        16,
-        8,
-        k,
-        a,
-        b,
-        accumulator,
-        REGISTERS,
-        REGISTERS,
-        mma_a(a.bits, k >> sparse),
-        mma_b(b.bits, k),
-        mma_d(),
-        rate=rate,
-        sparse=sparse,
-    )
+    name, fragments = f"mma_{'sparse_' * sparse}{function}", (mma_a(a.bits, k >> sparse), mma_b(b.bits, k), mma_d())
+    return MatrixInstruction.of_registers(name, WARP, (16, 8, k), (a, b, accumulator), fragments, rate, sparse)
 
 
 def _mma_f64(function: str, m: int, k: int, a: Layout, b: Layout, d: Layout, rate: int) -> MatrixInstruction:
-    return MatrixInstruction(f"mma_{function}", WARP, m, 8, k, F64, F64, F64, REGISTERS, REGISTERS, a, b, d, rate=rate)
+    return MatrixInstruction.of_registers(f"mma_{function}", WARP, (m, 8, k), (F64, F64, F64), (a, b, d), rate)
 
 
 def _wgmma(
@@ -105,25 +90,12 @@ def _wgmma(
 ) -> MatrixInstruction:
     choices = WGMMA_N_INTEGER if a.is_integer else WGMMA_N
     n, kept = choices[0], 256 // a.bits
+    name = f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}"
+    left, fragment = (REGISTERS, mma_a(a.bits, kept, 4)) if from_registers else (SHARED, None)
+    tile, types = (64, n, kept << sparse), (a, b, accumulator)
+    majors = ("k", "mn") if a.bits == 16 else ("k",)
     return MatrixInstruction(
-        f"wgmma{'_sparse' * sparse}_{'rs' if from_registers else 'ss'}",
-        WARPGROUP,
-        64,
-        n,
-        kept << sparse,
-        a,
-        b,
-        accumulator,
-        REGISTERS if from_registers else SHARED,
-        SHARED,
-        mma_a(a.bits, kept, 4) if from_registers else None,
-        None,
-        mma_d(n, 4),
-        n_choices=choices,
-        majors=("k", "mn") if a.bits == 16 else ("k",),
-        asynchronous=True,
-        rate=rate,
-        sparse=sparse,
+        name, WARPGROUP, *tile, *types, left, SHARED, fragment, None, mma_d(n, 4), choices, majors, True, rate, sparse
     )
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from tilewright.errors import NotAsynchronous
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Role
 from tilewright.ir.visitor import changed, find, kernels
+from tilewright.layout.algebra import permuted
 from tilewright.layout.layout import Layout
-from tilewright.layout.threads import permuted
 from tilewright.machine.arch import Arch
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.product import Product
