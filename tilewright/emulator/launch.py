@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import json
 import linecache
 import math
@@ -15,27 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
+from tilewright.emulator.arena import Arena, allocations, arrays_of, pack_arguments
 from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
-from tilewright.emulator.structures import CONSTANT, SCHEDULES, UNSETTLED, Allocation, CFault, Fault, make_launch
-from tilewright.emulator.tensor_map import TensorMap, encode_map
+from tilewright.emulator.structures import CONSTANT, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
+from tilewright.emulator.tensor_map import TensorMap
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
 from tilewright.emulator.watch import Watch
-from tilewright.errors import EmulationError, EmulationFailed, Span, an
+from tilewright.errors import EmulationError, EmulationFailed, Span
 from tilewright.machine.nvidia import DEVICES
 from tilewright.options import options
 from tilewright.targets.cuda.emulation import CUDA
-from tilewright.targets.cuda.tma import TmaDescriptor
 from tilewright.targets.emulation import Vocabulary
 from tilewright.texts import write_text
-
-GUARD = 4096
-"""Bytes of no-man's-land around each array."""
-
-LEAST_ALIGNMENT = 32
-"""Arrays lie here at the same place modulo this many bytes as where they come from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,116 +44,6 @@ class Emulation:
     reports: tuple[Report, ...]
     census: Mapping[tuple[str, str, int], int]
     printed: tuple[str, ...] = ()
-
-
-class _Memory:
-    """Global memory of a run: every array copied into one arena, with guards between."""
-
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
-        self.arrays = list(arrays)
-        self.tables: list[np.ndarray] = []
-        self.spans = [
-            byte_bounds(array) for array in self.arrays
-        ]  # as they lie: rows may have gaps, columns may come first
-        offsets, at = [], GUARD
-        for low, high in self.spans:
-            offsets.append(at + low % LEAST_ALIGNMENT)  # a misaligned array stays one
-            at += (high - low + LEAST_ALIGNMENT + GUARD + 255) // 256 * 256
-        self.bytes = at + GUARD
-        self.base = core(options().compiler).tw_reserve(self.bytes)
-        if not self.base:
-            raise EmulationFailed(f"no {self.bytes} bytes of memory for the kernel's arrays")
-        self.lows = [self.base + offset for offset in offsets]
-        self.addresses = [
-            place + array.ctypes.data - low
-            for array, place, (low, _) in zip(self.arrays, self.lows, self.spans, strict=True)
-        ]
-        for place, (low, high) in zip(self.lows, self.spans, strict=True):
-            ctypes.memmove(place, low, high - low)
-
-    def find(self, array: np.ndarray) -> int:
-        """Arena address of an array that was given."""
-        for known, address in zip(self.arrays, self.addresses):
-            if known is array:
-                return address
-        raise EmulationFailed("a tensor map describes an array that is not among `arguments` or `memory`")
-
-    def translate(self, address: int) -> int:
-        """Arena address of an address inside one of the arrays."""
-        for place, (low, high) in zip(self.lows, self.spans, strict=True):
-            if low <= address < max(high, low + 1):
-                return place + address - low
-        raise EmulationFailed(
-            f"a tensor map or an entry of a table of pointers is {address:#x}, outside of every array",
-            hint="pass the array in `memory`",
-        )
-
-    def point(self, tables: Sequence[np.ndarray]) -> None:
-        """Addresses in these arrays become those of the same bytes here."""
-        for table in tables:
-            place = self.find(table)
-            moved = [self.translate(int(address)) for address in table.reshape(-1).view(np.uint64)]
-            ctypes.memmove(place, np.array(moved, np.uint64).ctypes.data, table.nbytes)
-        self.tables = list(tables)
-
-    def copy_back(self) -> None:
-        for array, place, address, (low, high) in zip(self.arrays, self.lows, self.addresses, self.spans, strict=True):
-            if array.flags.writeable and array.size and all(array is not table for table in self.tables):
-                memory = ctypes.string_at(place, high - low)
-                array[...] = np.ndarray(array.shape, array.dtype, memory, address - place, array.strides)
-
-    def release(self) -> None:
-        core(options().compiler).tw_release(self.base, self.bytes)
-
-
-def _argument_bytes(argument: object, shape: int, position: int, memory: _Memory) -> bytes:
-    """One argument as the kernel's parameter of this shape (its size; the top bit marks a pointer) takes it."""
-    size, is_pointer = shape & 0x7FFFFFFF, bool(shape >> 31)
-    if isinstance(argument, np.ndarray):
-        value = memory.find(argument).to_bytes(8, "little")
-    elif isinstance(argument, TensorMap):
-        value = encode_map(argument.descriptor(memory.find(argument.array)))
-    elif isinstance(argument, TmaDescriptor):
-        value = encode_map(dataclasses.replace(argument, address=memory.translate(argument.address)))
-    elif isinstance(argument, np.generic):
-        value = argument.tobytes()
-    elif isinstance(argument, bool):
-        value = bytes([argument])
-    elif isinstance(argument, int):
-        value = (argument & ((1 << 8 * size) - 1)).to_bytes(size, "little") if size <= 8 else b""
-    elif isinstance(argument, float):
-        value = np.float64(argument).tobytes() if size == 8 else np.float32(argument).tobytes()
-    elif isinstance(argument, bytes):
-        value = argument
-    elif argument is None:
-        value = bytes(8)
-    else:
-        raise EmulationFailed(f"argument {position} is {an(type(argument).__name__)}, which no kernel takes")
-    if len(value) != size or (is_pointer != isinstance(argument, (np.ndarray, type(None)))):
-        wanted = "a pointer" if is_pointer else f"{size} bytes"
-        raise EmulationFailed(
-            f"argument {position} is {len(value)} bytes of {type(argument).__name__}, and the kernel's parameter "
-            f"is {wanted}"
-        )
-    return value
-
-
-def _pack_arguments(arguments: Sequence[object], text: Text, memory: _Memory) -> ctypes.Array:
-    """One buffer: pointers to all arguments, then their bytes."""
-    if len(arguments) != len(text.shapes):
-        raise EmulationFailed(f"the kernel has {len(text.shapes)} parameters, and {len(arguments)} arguments are given")
-    values = [_argument_bytes(a, shape, i, memory) for i, (a, shape) in enumerate(zip(arguments, text.shapes))]
-    head = (8 * len(values) + 127) // 128 * 128
-    offsets, at = [], head
-    for value in values:
-        offsets.append(at)
-        at += (len(value) + 127) // 128 * 128
-    buffer = (ctypes.c_char * (at + 128 + 128))()
-    base = (ctypes.addressof(buffer) + 127) // 128 * 128
-    for i, (offset, value) in enumerate(zip(offsets, values)):
-        ctypes.memmove(base + offset, value, len(value))
-        ctypes.memmove(base + 8 * i, (base + offset).to_bytes(8, "little"), 8)
-    return buffer
 
 
 def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Callable[[int], Span | None]:
@@ -265,31 +147,27 @@ def run(
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     library = core(options().compiler)
 
-    arrays = _arrays_of((*arguments, *memory))
+    arrays = arrays_of((*arguments, *memory))
     labels = Labels(_array_names(arrays, arguments, names, named), tiles)
-    space = _Memory(arrays)
+    constant = constant_arrays(source, kernel, arguments, vocabulary)
+    promises = [
+        UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
+        for array in arrays
+    ]
+    blocks = math.prod(sizes[2])
+    clusters = math.prod(sizes[0]) // blocks
+    fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // (shared_bytes + 1024)))
+    talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
+    if registers is None:
+        registers = launch_registers(source, kernel, threads, vocabulary.registers)
+    unit = vocabulary.memory_unit
+    watch = Watch(math.prod(sizes[0]))
+    low, high = ctypes.c_uint64(), ctypes.c_uint64()
+    library.tw_image(text.entry, ctypes.byref(low), ctypes.byref(high))
+    arena = Arena(arrays)
     try:
-        space.point(tables)
-        packed = _pack_arguments(arguments, text, space)
-        base = (ctypes.addressof(packed) + 127) // 128 * 128
-        planted = (CFault * max(len(faults), 1))(*[fault.encode() for fault in faults])
-        low, high = ctypes.c_uint64(), ctypes.c_uint64()
-        library.tw_image(text.entry, ctypes.byref(low), ctypes.byref(high))
-        blocks = math.prod(sizes[2])
-        clusters = math.prod(sizes[0]) // blocks
-        fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // (shared_bytes + 1024)))
-        resident = max(1, multiprocessors * fit // blocks)
-        talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
-        workers = 1 if talks or trace or faults else workers or min(os.cpu_count() or 1, clusters, 16)
-        watch = Watch(math.prod(sizes[0]))
-        constant = constant_arrays(source, kernel, arguments, vocabulary)
-
-        promises = [
-            UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
-            for array in arrays
-        ]
-        unit = vocabulary.memory_unit
-        allocations = _allocations(space, promises, unit)
+        arena.point(tables)
+        packed = pack_arguments(arguments, text, arena)
         order = make_launch(
             grid=sizes[0],
             block=sizes[1],
@@ -299,8 +177,8 @@ def run(
             shared_base=1024,
             check=check,
             schedule=SCHEDULES[schedule],
-            workers=workers,
-            resident=resident,
+            workers=1 if talks or trace or faults else workers or min(os.cpu_count() or 1, clusters, 16),
+            resident=max(1, multiprocessors * fit // blocks),
             trace=(1 if trace else 0) | (2 if census else 0),
             promises=any(promises),
             fences_memory="fence_" in source,
@@ -308,21 +186,19 @@ def run(
             spaces=vocabulary.spaces,
             flushes=vocabulary.flushes,
             look=watch.look,
-            registers=launch_registers(source, kernel, threads, vocabulary.registers)
-            if registers is None
-            else registers,
+            registers=registers,
             seed=seed,
             poison=poison,
             milliseconds=int(1000 * seconds),
             entry=text.entry,
-            arguments=base,
-            allocations=allocations,
+            arguments=(ctypes.addressof(packed) + 127) // 128 * 128,
+            allocations=allocations(arena, promises, unit),
             allocation_count=len(arrays),
-            arena_low=space.base,
-            arena_high=space.base + space.bytes,
+            arena_low=arena.base,
+            arena_high=arena.base + arena.bytes,
             text_low=low.value,
             text_high=high.value,
-            faults=planted,
+            faults=(CFault * max(len(faults), 1))(*[fault.encode() for fault in faults]),
             fault_count=len(faults),
         )
         with watch:
@@ -331,9 +207,9 @@ def run(
             result = json.loads(ctypes.string_at(answer).decode(errors="replace"))
         finally:
             library.tw_free(answer)
-        space.copy_back()
+        arena.copy_back()
     finally:
-        space.release()
+        arena.release()
     for line in result["printed"]:
         report(line)
     resolve = _resolver(text, result["positions"])
@@ -341,25 +217,6 @@ def run(
     if trace:
         _write_trace(trace, result["events"], resolve)
     return Emulation(tuple(reports), _counts(result["census"], resolve), tuple(result["printed"]))
-
-
-def _allocations(space: _Memory, promises: Sequence[int], unit: int) -> ctypes.Array[Allocation]:
-    """What lies where in the arena, in whole units of the machine's memory, and what is promised of it."""
-    placed = [
-        Allocation(place // unit * unit, -(-(place + high - low) // unit) * unit, kept)
-        for place, (low, high), kept in zip(space.lows, space.spans, promises, strict=True)
-    ]
-    return (Allocation * max(len(placed), 1))(*placed)
-
-
-def _arrays_of(values: Sequence[object]) -> list[np.ndarray]:
-    """The arrays among arguments, each once, with those that tensor maps describe."""
-    arrays: list[np.ndarray] = []
-    for value in values:
-        array = value.array if isinstance(value, TensorMap) else value
-        if isinstance(array, np.ndarray) and not any(array is known for known in arrays):
-            arrays.append(array)
-    return arrays
 
 
 def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dict[tuple[str, str, int], int]:
