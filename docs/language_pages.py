@@ -27,7 +27,7 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "memory": ("Tiles and variables", ("memory", "reducers")),
     "tiles": (
         "Work on whole tiles",
-        ("tile_ops", "reductions", "positions", "convolution", "sparse_products", "scaled_products"),
+        ("tile_ops", "decoding", "reductions", "positions", "convolution", "sparse_products", "scaled_products"),
     ),
     "loops": ("Loops and branches", ("loops", "branch_words")),
     "scalars": ("Scalars", ("math", "operators", "directed_rounding", "vectors", "wide_words")),

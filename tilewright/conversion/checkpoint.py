@@ -22,7 +22,8 @@ from tilewright.checkpoints.bounds import is_file
 from tilewright.checkpoints.directory import INDEX, QUANTISERS_OWN
 from tilewright.checkpoints.whole import clear_leftovers, whole_directory
 from tilewright.conversion.choices import Choices
-from tilewright.conversion.experts import dense_stacks, each_bias, each_expert
+from tilewright.conversion.experts import dense_stacks
+from tilewright.conversion.gathered_experts import each_bias, each_expert
 from tilewright.conversion.layers import (
     Layer,
     declared_activations,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.conversion import float_readers as floats
 from tilewright.conversion import readers
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.readers import Tensors
@@ -198,21 +199,21 @@ FORMS: dict[str, Form] = {
     "nvfp4-pack-quantized": Form(
         ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC),
         _has(".weight_scale", ".weight_global_scale"),
-        readers.packed_nvfp4, _PACKED,
+        floats.packed_nvfp4, _PACKED,
     ),
     "mx-pack-quantized": Form(
         ".weight_packed", (".weight_scale", *_STATIC),
         lambda t, n, s: n + ".weight_scale" in t and t[n + ".weight_scale"].dtype.name in ("uint8", "float8_e8m0fnu"),
-        readers.packed_mx, _PACKED,
+        floats.packed_mx, _PACKED,
     ),
     "pack-quantized": Form(
         ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), readers.pack_quantized, _PACKED
     ),
     "nvfp4": Form(
-        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_nvfp4, readers.nvfp4, ("modelopt",),
+        ".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_nvfp4, floats.nvfp4, ("modelopt",),
     ),
     "modelopt-4-bits": Form(".weight", (".weight_scale", ".weight_scale_2", *_SMOOTHED), _is_modelopt_int4,
-        readers.modelopt,
+        floats.modelopt,
         ("modelopt",)),
     "int8": Form(
         ".weight", (".weight_scale", ".weight_zero_point", ".weight_g_idx", *_SMOOTHED),
@@ -220,26 +221,26 @@ FORMS: dict[str, Form] = {
         (*_PACKED, "modelopt"),
     ),
     "fp8": Form(
-        ".weight", (".weight_scale", *_SMOOTHED), _of_type(".weight_scale", *_FLOAT8), readers.float8,
+        ".weight", (".weight_scale", *_SMOOTHED), _of_type(".weight_scale", *_FLOAT8), floats.float8,
         (*_PACKED, *_BLOCKED, "fbgemm_fp8", "modelopt"),
     ),
     "fp8-block": Form(
-        ".weight", (*_SCALES_OF_FP8, ".activation_scale", ".qscale_act", *_STATIC), _is_fp8, readers.float8, _BLOCKED
+        ".weight", (*_SCALES_OF_FP8, ".activation_scale", ".qscale_act", *_STATIC), _is_fp8, floats.float8, _BLOCKED
     ),
     "fp8-plain": Form(
         ".weight", (".scale_weight", ".scale_input"),
-        lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, readers.float8,
+        lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, floats.float8,
     ),
     "quark": Form(
         ".weight", (".weight_scale", ".weight_zero_point", *_STATIC),
-        lambda t, n, s: s.get("quant_method") == "quark" and n + ".weight_scale" in t, readers.quark, ("quark",),
+        lambda t, n, s: s.get("quant_method") == "quark" and n + ".weight_scale" in t, floats.quark, ("quark",),
     ),
     "bitnet": Form(
         ".weight", (".weight_scale",), lambda t, n, s: bool(s) and _of_type(".weight_scale", "uint8")(t, n, s),
-        readers.bitnet, ("bitnet",)
+        floats.bitnet, ("bitnet",)
     ),
     "mxfp4": Form(
-        "_blocks", ("_scales", "_bias"), _has("_scales"), readers.mxfp4, ("mxfp4",), extra=readers.mxfp4_biases
+        "_blocks", ("_scales", "_bias"), _has("_scales"), floats.mxfp4, ("mxfp4",), extra=floats.mxfp4_biases
     ),
     "mlx": Form(
         ".weight", (".scales", ".biases", ".qbiases"),

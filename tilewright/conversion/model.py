@@ -18,7 +18,8 @@ from tilewright.checkpoints import Checkpoint, open_checkpoint
 from tilewright.conversion.calibration import Calibrated, blocks_of
 from tilewright.conversion.checkpoint import SKIPPED, skipping
 from tilewright.conversion.choices import Choices
-from tilewright.conversion.experts import GatheredExperts, quantize_stack, stacks_to_quantize
+from tilewright.conversion.experts import quantize_stack, stacks_to_quantize
+from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.gguf_models import as_in_model
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import Layer, declared_activations, extra_tensors, read_layer, recognise

@@ -9,7 +9,6 @@ import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
 from tilewright.conversion.settings import Settings, weights_settings
-from tilewright.conversion.words import block_of
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import read_weight
 from tilewright.quant.importers import (
@@ -20,20 +19,15 @@ from tilewright.quant.importers import (
     from_float_quantized,
     from_gguf,
     from_gptq,
-    from_hf_bitnet,
     from_int_quantized,
     from_marlin,
     from_mlx,
-    from_modelopt_int4,
-    from_mxfp4,
-    from_mxfp6,
-    from_nvfp4,
     from_pack_quantized,
     read_bitsandbytes,
     read_hqq,
     read_torchao,
 )
-from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
+from tilewright.quant.importers.arrays import matrix, take
 from tilewright.quant.importers.assemble import smoothed
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
@@ -45,7 +39,7 @@ Tensors = Mapping[str, np.ndarray]
 Weights = dict[str, QuantizedWeight]
 
 
-def _group(settings: Settings) -> int | None:
+def group_of(settings: Settings) -> int | None:
     group = settings.get("group_size")
     return None if group in (None, -1) else group
 
@@ -63,7 +57,7 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     words, order = matrix(tensors, f"{layer}.qweight"), tensors.get(f"{layer}.g_idx")
     order = order if order is not None and order.size else None  # some writers leave an empty one
     zeros, scales = take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ")
-    bits, group = settings.get("bits", 4), _group(settings)
+    bits, group = settings.get("bits", 4), group_of(settings)
     if order is None and settings.get("desc_act") and scales.ndim == 2 and len(scales) > 1:
         raise MissingTensor(f"{layer}.g_idx is missing: the configuration says desc_act", hint="a shard may be missing")
     if order is not None and words.shape[0] * 32 % order.size == 0:
@@ -126,7 +120,7 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """AWQ in any of its forms; zero points in floats (llm-awq: ``scaled_zeros``) are gemv_fast's alone."""
     form = _one_of(settings, "version", "checkpoint_format", "format") or "gemm"
     words, scales = tensors[f"{layer}.qweight"], take(tensors, layer, ".scales", "AWQ")
-    bits, group = settings.get("bits", settings.get("w_bit", 4)), _group(settings)
+    bits, group = settings.get("bits", settings.get("w_bit", 4)), group_of(settings)
     points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
     if points is not None and points.dtype.kind != "i":
         return {layer: from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)}
@@ -150,7 +144,7 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
         N=packed.shape[0],
         K=packed.shape[1] * 8 // bits,
-        group_size=_group(settings) or -1,
+        group_size=group_of(settings) or -1,
         zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized",
         fast_decoding=bits < 8,
         name=layer,
@@ -245,174 +239,18 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     return {layer: weight}
 
 
+def smoothed_if_said(weight: QuantizedWeight, tensors: Tensors, layer: str) -> QuantizedWeight:
+    """The weight for activations that modelopt multiplies by ``pre_quant_scale`` first, where there is one."""
+    return smoothed(weight, tensors.get(f"{layer}.pre_quant_scale"), f"{layer}.pre_quant_scale")
+
+
 def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' int8."""
     _check_said(tensors, layer, settings)
     scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
     order = tensors.get(f"{layer}.weight_g_idx")
     weight = from_int_quantized(tensors[f"{layer}.weight"], scale, zero, order, name=layer)
-    return {layer: _smoothed(weight, tensors, layer)}
-
-
-def _smoothed(weight: QuantizedWeight, tensors: Tensors, layer: str) -> QuantizedWeight:
-    """The weight for activations that modelopt multiplies by ``pre_quant_scale`` first, where there is one."""
-    return smoothed(weight, tensors.get(f"{layer}.pre_quant_scale"), f"{layer}.pre_quant_scale")
-
-
-def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so do DeepSeek's
-    ``weight_scale_inv`` and ``scale``, Mistral's ``qscale_weight``; GPTQModel's ``weight_scale_inv`` divides.
-
-    The name says nothing of that: GPTQModel says it by ``weight_scale_semantics: inverse``, and of the others none has
-    one scale a row under that name. Bytes are two numbers of fp4 (DeepSeek V4's experts).
-    """
-    weight, inverse = tensors[f"{layer}.weight"], f"{layer}.weight_scale_inv"
-    names = (inverse, *(f"{layer}.{one}" for one in ("weight_scale", "scale_weight", "scale", "qscale_weight")))
-    scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
-    if weight.dtype.name in ("int8", "uint8"):
-        return {layer: from_mxfp4(weight.view(np.uint8), scale, name=layer)}
-    block = settings.get("weight_block_size")
-    for entry in weights_settings(settings, layer):
-        block = entry.get("block_structure") if entry.get("strategy") == "block" else block
-    if scale.ndim == 4 and scale.shape[1::2] == (1, 1):  # modelopt's blocks
-        scale, block = scale[:, 0, :, 0], [128, 128]
-    if inverse in tensors and settings.get("weight_scale_semantics") == "inverse":
-        scale = _reciprocal(inverse, scale)
-    elif inverse in tensors and scale.size > 1 and not (block and scale.ndim == 2):
-        raise InvalidTensor(
-            f"{inverse} is {list(scale.shape)}, and the configuration does not say whether it multiplies or divides",
-            hint="weight_block_size for DeepSeek's blocks, weight_scale_semantics for GPTQModel's rows",
-        )
-    blocks = None
-    # A checkpoint may have layers in blocks and others with a scale a row.
-    if block and scale.ndim == weight.ndim == 2 and scale.shape != (weight.shape[0], 1):
-        blocks = block_of(block)
-        grid = [one // max(count, 1) for one, count in zip(weight.shape, scale.shape)]
-        whole = all(grid) and [count * part for count, part in zip(scale.shape, grid)] == [*weight.shape]
-        if blocks and whole and scale.shape != tuple(-(-one // part) for one, part in zip(weight.shape, blocks)):
-            blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
-    return {layer: _smoothed(from_float_quantized(weight, scale, block=blocks, name=layer), tensors, layer)}
-
-
-def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """AMD's Quark: fp8, int8, mxfp4, and groups of 4 bits in AWQ's order, those with a sign in two's complement."""
-    weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
-    zeros = tensors.get(f"{layer}.weight_zero_point")
-    if weight.dtype.name == "uint8":
-        return {layer: from_mxfp4(weight, scale, name=layer)}
-    if weight.dtype.name == "int8":
-        return {
-            layer: from_int_quantized(weight, scale, None if zeros is None or not zeros.any() else zeros, name=layer)
-        }
-    if weight.dtype.name != "int32":
-        return {layer: from_float_quantized(weight, scale, name=layer)}
-    groups = [settings.get("global_quant_config"), *(settings.get("layer_quant_config") or {}).values()]
-    kinds = {str((group.get("weight") or {}).get("dtype")) for group in groups if group}
-    order = (settings.get("export") or {}).get("pack_method", "reorder")
-    if order != "reorder" or len(kinds) > 1 or not kinds <= {"int4", "uint4"}:
-        raise InvalidTensor(
-            f"{layer}.weight is words of Quark's in the order {order!r}, of {' and '.join(sorted(kinds))}",
-            hint="int4 or uint4 of all layers, pack_method reorder",
-        )
-    sign = np.int32(-0x77777778 if kinds == {"int4"} else 0)  # of each of the eight numbers of a word
-    points = np.zeros((len(scale), -(-scale.shape[-1] // 8)), np.int32) if scale.ndim == 2 else scale
-    if zeros is not None or kinds == {"uint4"}:
-        points = take(tensors, layer, ".weight_zero_point", "Quark")
-    points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
-    return {layer: from_awq(weight ^ sign, points ^ sign, scale, name=layer)}
-
-
-def _reciprocal(name: str, values: np.ndarray) -> np.ndarray:
-    """Scales that multiply for scales that divide, as float64.  Raises InvalidTensor."""
-    wide = np.asarray(values, np.float64)
-    if not (np.isfinite(wide) & (wide > 0)).all():
-        raise InvalidTensor(f"{name} holds {wide[~(np.isfinite(wide) & (wide > 0))][0]}, where positive numbers divide")
-    return 1.0 / wide
-
-
-def bitnet(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """transformers' BitNet."""
-    divides = str(settings.get("linear_class", "bitlinear")).lower() == "bitlinear"
-    bias = tensors.get(f"{layer}.bias")
-    weight = from_hf_bitnet(
-        tensors[f"{layer}.weight"],
-        tensors[f"{layer}.weight_scale"],
-        divides=divides,
-        name=layer,
-        out_features=None if bias is None else bias.size,
-    )
-    return {layer: weight}
-
-
-def mxfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """gpt-oss: one weight, or one for each expert."""
-    blocks, scales = tensors[f"{layer}_blocks"], tensors[f"{layer}_scales"]
-    if blocks.ndim < 4:
-        return {layer: from_mxfp4(blocks, scales, name=layer)}
-    if blocks.ndim > 4 or scales.shape[:1] != blocks.shape[:1]:
-        raise InvalidTensor(f"{layer}_blocks is {list(blocks.shape)} beside scales of {list(scales.shape)}")
-    return {f"{layer}.{e}": from_mxfp4(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
-
-
-def mxfp4_biases(tensors: Tensors, layer: str) -> dict[str, np.ndarray]:
-    """The bias of each expert, a row of ``layer_bias``, by the name that its layer's weight gets."""
-    bias = tensors.get(f"{layer}_bias")
-    if bias is None:
-        return {}
-    experts = tensors[f"{layer}_blocks"]
-    if experts.ndim < 4:
-        return {f"{layer}.bias": bias}
-    if bias.shape != experts.shape[:2]:
-        raise InvalidTensor(
-            f"{layer}_bias is {list(bias.shape)}, where one element a row is due: {list(experts.shape[:2])}"
-        )
-    return {f"{layer}.{e}.bias": np.ascontiguousarray(bias[e]) for e in range(len(bias))}
-
-
-def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """modelopt's form; its scale of the whole weight multiplies.
-
-    Blocks are as long as the configuration says, which may leave it to the file beside it: then as the scales say.
-    """
-    parts = packed, scales, _ = [tensors[layer + end] for end in (".weight", ".weight_scale", ".weight_scale_2")]
-    group = next((one["group_size"] for one in (*weights_settings(settings, layer), settings) if _group(one)), None)
-    runs = packed.shape[-1] * 2 // max(scales.shape[-1], 1) if packed.ndim == scales.ndim == 2 else 0
-    group = group or (runs if runs in (16, 32) else 16)
-    return {layer: _smoothed(from_nvfp4(*parts, group=group, name=layer), tensors, layer)}
-
-
-def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """modelopt's other weights of 4 bits: mxfp4 with bytes for scales, int4 of two rows a byte (AWQ) with floats.
-
-    ``weight_scale_2`` of W4A8 is no factor of the weight: a kernel rounds the numbers of the codes to floats of 8 bits
-    by it.
-    """
-    packed, scales = tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"]
-    second = f"{layer}.weight_scale_2"
-    if second in tensors:
-        if settings.get("quant_algo") not in ("W4A8_AWQ", "MIXED_PRECISION"):
-            raise InvalidTensor(f"{second} is beside scales of {scales.dtype}, where quant_algo W4A8_AWQ has one")
-        found = expect(second, np.reshape(tensors[second], -1), FLOATS, [1], "one")
-        if tensors[second].ndim > 1 or not found[0] > 0 or not np.isfinite(found[0]):
-            raise InvalidTensor(
-                f"{second} is {list(tensors[second].shape)}, {found[0]}, where one positive number is due"
-            )
-    read = from_mxfp4 if scales.dtype.name in ("uint8", "float8_e8m0fnu") else from_modelopt_int4
-    return {layer: _smoothed(read(packed, scales, name=layer), tensors, layer)}
-
-
-def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """compressed-tensors' form; its scale of the whole weight divides."""
-    parts = (tensors[layer + ending] for ending in (".weight_packed", ".weight_scale", ".weight_global_scale"))
-    return {layer: from_nvfp4(*parts, divides=True, name=layer)}
-
-
-def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """compressed-tensors' mxfp4 and mxfp6: 16 or 24 bytes beside each scale."""
-    packed, scales = matrix(tensors, f"{layer}.weight_packed"), matrix(tensors, f"{layer}.weight_scale")
-    if packed.shape[-1] == 24 * scales.shape[-1]:
-        return {layer: from_mxfp6(packed, scales, name=layer)}
-    return {layer: from_mxfp4(packed, scales, name=layer)}
+    return {layer: smoothed_if_said(weight, tensors, layer)}
 
 
 # GGUF ---------------------------------------------------------------------------------------------------

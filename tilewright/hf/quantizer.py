@@ -14,7 +14,8 @@ from transformers.quantizers.base import HfQuantizer
 
 from tilewright.checkpoints import open_checkpoint, open_files
 from tilewright.conversion.checkpoint import skipping
-from tilewright.conversion.experts import GatheredExperts, Stack, replace_stack, stacks_to_quantize
+from tilewright.conversion.experts import Stack, replace_stack, stacks_to_quantize
+from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import recognise
 from tilewright.conversion.model import place_weights

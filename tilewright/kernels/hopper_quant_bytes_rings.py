@@ -9,7 +9,7 @@ from tilewright.kernels.even_shares import EvenShares
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
-from tilewright.machine.fragment_records import COLUMNS
+from tilewright.machine.fragment_codes import COLUMNS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from tilewright.kernels.roofline import HOPPER, Speed, ceil_div, speed_of
 from tilewright.kernels.skinny_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
-from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.machine.fragment_codes import COLUMNS
+from tilewright.machine.fragment_records import FragmentRecords
 
 SLOTS = 3
 """Tiles whose sums are on their way."""

@@ -21,7 +21,8 @@ from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.skinny_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
-from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.machine.fragment_codes import COLUMNS
+from tilewright.machine.fragment_records import FragmentRecords
 
 SLICES = 4
 """Bytes that a number of A becomes."""

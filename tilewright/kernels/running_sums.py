@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import tilewright.language as T
 from tilewright.kernels.values import Tile
-from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.machine.fragment_codes import COLUMNS
+from tilewright.machine.fragment_records import FragmentRecords
 
 RUN = 16
 """Groups of a run: sums of 4 bits by 8 stay below 2^21."""

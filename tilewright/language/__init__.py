@@ -51,6 +51,7 @@ from tilewright.language.annotations import (
 from tilewright.language.atomics import atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.choices import suited
 from tilewright.language.debug import device_assert
+from tilewright.language.decoding import decode, unpack
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype
 from tilewright.language.foreign import INSTEAD, SPELLINGS
@@ -137,7 +138,7 @@ from tilewright.language.tensors import (
     ptr,
     symbolic,
 )
-from tilewright.language.tile_ops import GemmWarpPolicy, clear, copy, decode, evaluate, fill, gemm, transpose, unpack
+from tilewright.language.tile_ops import GemmWarpPolicy, clear, copy, evaluate, fill, gemm, transpose
 from tilewright.language.tile_schedulers import BaseTileScheduler, PersistentTileScheduler
 from tilewright.language.trace import PrimFunc, prim_func
 from tilewright.language.vectors import Broadcast, Ramp

@@ -18,7 +18,8 @@ import pytest
 from tilewright.layout.algebra import permuted
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.layout.layout import Layout
-from tilewright.machine.amd import ARCHITECTURES, PRODUCTS, WaveProduct, instructions_of
+from tilewright.machine.amd import ARCHITECTURES
+from tilewright.machine.amd_products import PRODUCTS, WaveProduct, instructions_of
 
 CALCULATOR = json.loads(gzip.decompress((Path(__file__).parent / "amd_layouts.json.gz").read_bytes()))
 KNOWN = {f"{one.generation} {one.name}": one for one in PRODUCTS}

@@ -10,7 +10,8 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_choice, skinny_quant_matmul
-from tilewright.machine.fragment_records import E2M1, FragmentRecords
+from tilewright.machine.fragment_codes import E2M1
+from tilewright.machine.fragment_records import FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}

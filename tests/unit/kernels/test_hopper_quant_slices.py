@@ -11,7 +11,8 @@ import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
-from tilewright.machine.fragment_records import SIGNS, FragmentRecords
+from tilewright.machine.fragment_codes import SIGNS
+from tilewright.machine.fragment_records import FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}

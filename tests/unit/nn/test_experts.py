@@ -302,7 +302,7 @@ def test_experts_with_dense_parts(names: tuple[str, str, str], dense: str, tmp_p
 
 
 def test_gate_and_up_of_two_forms_are_refused() -> None:
-    from tilewright.conversion.experts import side_by_side
+    from tilewright.conversion.gathered_experts import side_by_side
     from tilewright.quant import quantize
 
     gate, up = (quantize(np.ones((8, 32)), to, group=16) for to in ("int8", "int4"))

@@ -7,7 +7,8 @@ import pytest
 
 from tilewright.ir.dtypes import ALL, UINT32
 from tilewright.ir.nodes import Buffer, Region, const
-from tilewright.machine.fragment_records import E2M1, FragmentRecords
+from tilewright.machine.fragment_codes import E2M1
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.ops.unpack import TABLE, Unpack
 
 HALF = ALL["float16"]

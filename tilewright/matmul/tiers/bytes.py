@@ -20,7 +20,8 @@ from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.machine.fragment_codes import COLUMNS
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import placed_like, torch_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands

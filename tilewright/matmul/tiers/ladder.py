@@ -20,7 +20,8 @@ from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways, fitted
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_records import COLUMNS, FragmentRecords
+from tilewright.machine.fragment_codes import COLUMNS
+from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.tiers.base import Machine, Prepared, kept_under, made_once
 from tilewright.matmul.tiers.bytes import byte_arguments
