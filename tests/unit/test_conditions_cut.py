@@ -124,6 +124,35 @@ def test_threads_hand_on_without_a_condition(target: str) -> None:
         assert agrees("everyone", body, "none", target), body
 
 
+def test_threads_of_a_role_hand_on_under_conditions() -> None:
+    """Of blocks with rows of threads, no thread of a role was held to fulfil this: its index counts on over the rows there."""
+
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        W = T.empty((64,), "int32")
+        with T.Kernel(1, threads=(32, 8)):
+            tx, ty = T.get_thread_binding(0), T.get_thread_binding(1)
+            s = T.alloc_shared((64,), "int32")
+            done = T.alloc_barrier(128)
+            if ty < 4:
+                for i in T.Parallel(64):
+                    s[i] = A[i]
+                if ty >= 1 and ty < 3:
+                    w = s[95 - (tx + ty * 32)]
+                    s[tx + ty * 32 - 32] = w + 1
+                T.mbarrier_arrive(done)
+            else:
+                T.mbarrier_wait_parity(done, 0)
+                for i in T.Parallel(64):
+                    W[i] = s[i]
+        return W
+
+    numbers = np.arange(64, dtype=np.int32) * 5
+    kernel = tilewright.jit(target="cuda -arch=sm_90a")(program).compile(numbers)
+    for schedule in ("late", "random"):
+        np.testing.assert_array_equal(kernel.emulate(numbers, schedule=schedule), numbers[::-1] + 1)
+
+
 def agrees(condition: str, body: str, otherwise: str, target: str) -> bool:
     kernel = made(condition, body, otherwise, target)
     numbers = np.random.default_rng(5).integers(-9, 9, 128).astype(np.int32)

@@ -3,13 +3,20 @@ their indices decides them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tilewright.interpreter import arithmetic
 from tilewright.interpreter.arithmetic import Numbers
 from tilewright.ir.nodes import LOGICAL, Binary, Cast, Const, Expr, Unary, Var
+
+
+def thread_indices(thread_vars: Sequence[Var], threads: Sequence[int]) -> dict[Var, np.ndarray]:
+    """The indices of all threads of a block or role, in the order of their numbers."""
+    indices = np.unravel_index(np.arange(math.prod(threads)), threads, order="F")
+    return dict(zip(thread_vars, indices, strict=True))
 
 
 def over_threads(expr: Expr, indices: Mapping[Var, np.ndarray]) -> Numbers:

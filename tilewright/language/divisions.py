@@ -28,12 +28,13 @@ themselves goes to the roles that use it (`sinking`). In roles the thread's inde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tilewright.interpreter.over_threads import over_threads
+from tilewright.interpreter.over_threads import over_threads, thread_indices
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import flattened
 from tilewright.ir.effects import root
@@ -112,8 +113,7 @@ class _Divide:
 
     @property
     def warps(self) -> int:
-        x, y, z = self.threads
-        return x * y * z // ir.WARP
+        return math.prod(self.threads) // ir.WARP
 
     def indices(self, first: int) -> dict[ir.Var, ir.Expr]:
         """What the block's thread indices are in a role, whose threads count from 0 at number `first` of the block."""
@@ -140,12 +140,9 @@ class _Divide:
 
     def _by_warp(self, condition: ir.Expr, names: dict[ir.Var, ir.Expr]) -> np.ndarray | None:
         """What each thread decides, a row for each warp; None where other things do."""
-        x, y, z = self.threads
-        if x * y * z % ir.WARP:
+        if math.prod(self.threads) % ir.WARP:
             return None
-        thread = np.arange(x * y * z)
-        places = (thread % x, thread // x % y, thread // (x * y))
-        indices = dict(zip(self.thread_vars, places, strict=True))
+        indices = thread_indices(self.thread_vars, self.threads)
         values = over_threads(substitute(condition, names) if names else condition, indices)
         if values is None or np.ndim(values) == 0:
             return None

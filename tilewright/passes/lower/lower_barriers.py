@@ -32,7 +32,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from tilewright.interpreter.over_threads import may_hold
+from tilewright.interpreter.over_threads import may_hold, thread_indices
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.dtypes import INT32
@@ -65,7 +65,7 @@ class _Lower(Rewriter):
         self.kernel = kernel
         self.signals = context.facts[BARRIERS]
         self.thread_vars = kernel.thread_vars
-        self.indices = _indices(kernel.thread_vars, kernel.threads)
+        self.indices = thread_indices(kernel.thread_vars, kernel.threads)
         self.names: dict[ir.Var, ir.Expr] = {}
         self.reached: np.ndarray | bool = True
         """Which threads may come here."""
@@ -77,7 +77,7 @@ class _Lower(Rewriter):
 
     def visit_Role(self, role: ir.Role) -> ir.Role:
         before = self.indices
-        self.indices = _indices(self.thread_vars, (role.threads, 1, 1))
+        self.indices = thread_indices(self.thread_vars, (role.threads, 1, 1))
         made: ir.Role = self.generic(role)
         self.indices = before
         return made
@@ -226,12 +226,6 @@ class _Lower(Rewriter):
 
 STORES = "tma_store"
 """The token of stores by `T.tma_copy`."""
-
-
-def _indices(thread_vars: Sequence[ir.Var], threads: tuple[int, int, int]) -> dict[ir.Var, np.ndarray]:
-    x, y, z = threads
-    thread = np.arange(x * y * z)
-    return dict(zip(thread_vars, (thread % x, thread // x % y, thread // (x * y)), strict=True))
 
 
 def _joins(statement: ir.Statement, first: Copy) -> TypeGuard[Copy]:

@@ -27,12 +27,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.interpreter.over_threads import may_hold, over_threads
+from tilewright.interpreter.over_threads import may_hold, over_threads, thread_indices
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import perform, performed
 from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, holds, walk, with_statements
+from tilewright.ir.visitor import find, having, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.product import Product
 from tilewright.passes.context import Context
@@ -125,8 +125,7 @@ class _Walk:
         self.slots, self.dealt = slots, dealt
         self.exchanged = exchanged_tensors(kernel)
         self.own = accesses_of_threads(kernel, dealt) if self.exchanged else frozenset()
-        indices = np.unravel_index(np.arange(int(np.prod(kernel.threads))), kernel.threads, order="F")
-        self.threads = dict(zip(kernel.thread_vars, indices, strict=True))
+        self.threads = thread_indices(kernel.thread_vars, kernel.threads)
         self.varying = find_varying(kernel).lanes
         """Statements that differ from thread to thread."""
         self.by_descriptor: frozenset[ir.Buffer] = frozenset()
@@ -267,7 +266,8 @@ class _Walk:
         before = [barrier()] if pending != NOTHING else []
         made, left = [], NOTHING
         for role in roles.roles:
-            body, after = self.sequence(role.body, NOTHING)
+            with having(self, threads=thread_indices(list(self.threads), (role.threads, 1, 1))):
+                body, after = self.sequence(role.body, NOTHING)
             made.append(replace(role, body=body))
             left = left.then(after).then(
                 self.touches(role.body).landed().outside(role)

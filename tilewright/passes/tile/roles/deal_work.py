@@ -37,7 +37,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tilewright.errors import DivergentWork
-from tilewright.interpreter.over_threads import over_threads
+from tilewright.interpreter.over_threads import over_threads, thread_indices
 from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes as ir
 from tilewright.ir.control import LEAVING, flattened, performed
@@ -122,9 +122,7 @@ class _Deal(Rewriter):
         self.kernel, self.dealt = kernel, dealt
         x, y, _ = kernel.threads
         tx, ty, tz = kernel.thread_vars
-        threads = np.arange(kernel.num_threads)
-        places = (threads % x, threads // x % y, threads // (x * y))
-        self.indices = dict(zip(kernel.thread_vars, places, strict=True))
+        self.indices = thread_indices(kernel.thread_vars, kernel.threads)
         row = ty + tz * y if kernel.threads[2] > 1 else ty
         self.number: ir.Expr = tx if kernel.threads[1:] == (1, 1) else tx + row * x
         self.varying = find_varying(kernel)
