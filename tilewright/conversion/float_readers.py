@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.conversion.readers import Tensors, Weights, group_of, smoothed_if_said
-from tilewright.conversion.settings import Settings, weights_settings
+from tilewright.conversion.readers import Tensors, Weights, smoothed_if_said
+from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
 from tilewright.conversion.words import block_of
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers import (
@@ -53,7 +53,9 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         whole = all(grid) and [count * part for count, part in zip(scale.shape, grid)] == [*weight.shape]
         if blocks and whole and scale.shape != tuple(-(-one // part) for one, part in zip(weight.shape, blocks)):
             blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
-    return {layer: smoothed_if_said(from_float_quantized(weight, scale, block=blocks, name=layer), tensors, layer)}
+    group = groups_of_layer(settings, layer)
+    made = from_float_quantized(weight, scale, block=blocks, group=group, name=layer)
+    return {layer: smoothed_if_said(made, tensors, layer)}
 
 
 def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -63,11 +65,10 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     if weight.dtype.name == "uint8":
         return {layer: from_mxfp4(weight, scale, name=layer)}
     if weight.dtype.name == "int8":
-        return {
-            layer: from_int_quantized(weight, scale, None if zeros is None or not zeros.any() else zeros, name=layer)
-        }
+        points = None if zeros is None or not zeros.any() else zeros
+        return {layer: from_int_quantized(weight, scale, points, group=groups_said(settings), name=layer)}
     if weight.dtype.name != "int32":
-        return {layer: from_float_quantized(weight, scale, name=layer)}
+        return {layer: from_float_quantized(weight, scale, group=groups_said(settings), name=layer)}
     groups = [settings.get("global_quant_config"), *(settings.get("layer_quant_config") or {}).values()]
     kinds = {str((group.get("weight") or {}).get("dtype")) for group in groups if group}
     order = (settings.get("export") or {}).get("pack_method", "reorder")
@@ -81,7 +82,7 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     if zeros is not None or kinds == {"uint4"}:
         points = take(tensors, layer, ".weight_zero_point", "Quark")
     points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
-    return {layer: from_awq(weight ^ sign, points ^ sign, scale, name=layer)}
+    return {layer: from_awq(weight ^ sign, points ^ sign, scale, group=groups_said(settings), name=layer)}
 
 
 def _reciprocal(name: str, values: np.ndarray) -> np.ndarray:
@@ -137,7 +138,8 @@ def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     Blocks are as long as the configuration says, which may leave it to the file beside it: then as the scales say.
     """
     parts = packed, scales, _ = [tensors[layer + end] for end in (".weight", ".weight_scale", ".weight_scale_2")]
-    group = next((one["group_size"] for one in (*weights_settings(settings, layer), settings) if group_of(one)), None)
+    said = [one.get("group_size") for one in (*weights_settings(settings, layer), settings)]
+    group = next((size for size in said if size not in (None, -1)), None)
     runs = packed.shape[-1] * 2 // max(scales.shape[-1], 1) if packed.ndim == scales.ndim == 2 else 0
     group = group or (runs if runs in (16, 32) else 16)
     return {layer: smoothed_if_said(from_nvfp4(*parts, group=group, name=layer), tensors, layer)}
@@ -159,8 +161,10 @@ def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
             raise InvalidTensor(
                 f"{second} is {list(tensors[second].shape)}, {found[0]}, where one positive number is due"
             )
-    read = from_mxfp4 if scales.dtype.name in ("uint8", "float8_e8m0fnu") else from_modelopt_int4
-    return {layer: smoothed_if_said(read(packed, scales, name=layer), tensors, layer)}
+    if scales.dtype.name in ("uint8", "float8_e8m0fnu"):
+        return {layer: smoothed_if_said(from_mxfp4(packed, scales, name=layer), tensors, layer)}
+    weight = from_modelopt_int4(packed, scales, group=groups_of_layer(settings, layer), name=layer)
+    return {layer: smoothed_if_said(weight, tensors, layer)}
 
 
 def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:

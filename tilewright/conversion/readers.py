@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
-from tilewright.conversion.settings import Settings, weights_settings
+from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import read_weight
 from tilewright.quant.importers import (
@@ -39,11 +39,6 @@ Tensors = Mapping[str, np.ndarray]
 Weights = dict[str, QuantizedWeight]
 
 
-def group_of(settings: Settings) -> int | None:
-    group = settings.get("group_size")
-    return None if group in (None, -1) else group
-
-
 def own(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """tilewright's own."""
     return {layer: read_weight(tensors, layer)}
@@ -57,15 +52,13 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     words, order = matrix(tensors, f"{layer}.qweight"), tensors.get(f"{layer}.g_idx")
     order = order if order is not None and order.size else None  # some writers leave an empty one
     zeros, scales = take(tensors, layer, ".qzeros", "GPTQ"), take(tensors, layer, ".scales", "GPTQ")
-    bits, group = settings.get("bits", 4), group_of(settings)
+    bits, several = settings.get("bits", 4), settings.get("dynamic") or settings.get("extra_config")
     if order is None and settings.get("desc_act") and scales.ndim == 2 and len(scales) > 1:
         raise MissingTensor(f"{layer}.g_idx is missing: the configuration says desc_act", hint="a shard may be missing")
     if order is not None and words.shape[0] * 32 % order.size == 0:
         bits = words.shape[0] * 32 // order.size
     elif zeros.ndim == scales.ndim == 2 and (zeros.shape[1], words.shape[0] * 32 % bits) != (_words(scales, bits), 0):
         bits = next((one for one in (*GPTQ_BITS, *PLANE_BITS) if zeros.shape[1] == _words(scales, one)), bits)
-    if settings.get("dynamic") or settings.get("extra_config"):
-        group = None  # as many as there are scales
     form = _one_of(settings, "checkpoint_format", "format") or "gptq"
     if form not in _VERSIONS:
         raise InvalidTensor(
@@ -80,7 +73,7 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         version=_VERSIONS[form],
         planes=form == "gptq_p" or bits in PLANE_BITS,
         borrowed=_borrows(settings),
-        group=group,
+        group=groups_said(settings) if several else settings.get("group_size"),
         name=layer,
     )
     return {layer: weight}
@@ -120,7 +113,7 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """AWQ in any of its forms; zero points in floats (llm-awq: ``scaled_zeros``) are gemv_fast's alone."""
     form = _one_of(settings, "version", "checkpoint_format", "format") or "gemm"
     words, scales = tensors[f"{layer}.qweight"], take(tensors, layer, ".scales", "AWQ")
-    bits, group = settings.get("bits", settings.get("w_bit", 4)), group_of(settings)
+    bits, group = settings.get("bits", settings.get("w_bit", 4)), settings.get("group_size")
     points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
     if points is not None and points.dtype.kind != "i":
         return {layer: from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)}
@@ -130,7 +123,8 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         raise InvalidTensor(f"{layer}: no AWQ form {form!r}", hint=f"known: {', '.join(AWQ_FORMS)}")
     form = "gemv" if form == "gemv" else "gemm"
     zeros = take(tensors, layer, ".qzeros", "AWQ")
-    return {layer: from_awq(words, zeros, scales, form=form, group=group, bits=bits, name=layer)}
+    given = groups_said(settings) if settings.get("extra_config") else group
+    return {layer: from_awq(words, zeros, scales, form=form, group=given, bits=bits, name=layer)}
 
 
 def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -144,7 +138,7 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         W_dtype=f"{'int' if zeros is None else 'uint'}{bits}",
         N=packed.shape[0],
         K=packed.shape[1] * 8 // bits,
-        group_size=group_of(settings) or -1,
+        group_size=settings.get("group_size") or -1,
         zeros_mode="original" if zeros is None or zeros.dtype.kind == "f" else "quantized",
         fast_decoding=bits < 8,
         name=layer,
@@ -234,6 +228,7 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         tensors.get(f"{layer}.weight_zero_point"),
         tensors.get(f"{layer}.weight_g_idx"),
         bits=(fitting or said or [4])[0],
+        group=groups_of_layer(settings, layer),
         name=layer,
     )
     return {layer: weight}
@@ -249,7 +244,8 @@ def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     _check_said(tensors, layer, settings)
     scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
     order = tensors.get(f"{layer}.weight_g_idx")
-    weight = from_int_quantized(tensors[f"{layer}.weight"], scale, zero, order, name=layer)
+    group = groups_of_layer(settings, layer)
+    weight = from_int_quantized(tensors[f"{layer}.weight"], scale, zero, order, group=group, name=layer)
     return {layer: smoothed_if_said(weight, tensors, layer)}
 
 

@@ -83,8 +83,9 @@ def write_gptq(
 
 def write_awq_gemm(rng: np.random.Generator, N: int, K: int, group: int) -> Written:
     """AutoAWQ's GEMM: eight columns a word, in the nibbles 0 to 7 the columns 0, 2, 4, 6, 1, 3, 5, 7."""
-    codes, zeros = rng.integers(0, 16, (K, N)), rng.integers(0, 16, (K // group, N))
-    scales = float16_scales(rng, K // group, N)
+    groups = -(-K // group)
+    codes, zeros = rng.integers(0, 16, (K, N)), rng.integers(0, 16, (groups, N))
+    scales = float16_scales(rng, groups, N)
 
     def rows(values: np.ndarray) -> np.ndarray:
         packed = np.zeros((values.shape[0], N // 8), np.int32)
@@ -94,7 +95,7 @@ def write_awq_gemm(rng: np.random.Generator, N: int, K: int, group: int) -> Writ
                 packed[r, c] = words_of(eight, 4, 1)[0]
         return packed
 
-    spread = np.repeat(np.arange(K // group), group)
+    spread = np.arange(K) // group
     weight = ((codes - zeros[spread]) * scales[spread].astype(np.float64)).T
     return Written({"qweight": rows(codes), "qzeros": rows(zeros), "scales": scales}, weight)
 

@@ -115,9 +115,9 @@ def test_bitsandbytes(seed: int, N: int, K: int, block: int, nested: bool) -> No
 @QUICK
 @given(SEEDS, st.sampled_from([2, 4, 8]), st.integers(1, 20), st.integers(1, 70), st.booleans(), st.booleans())
 def test_pack_quantized(seed: int, bits: int, N: int, K: int, asymmetric: bool, act_order: bool) -> None:
-    groups = min(K, 3)
-    written = write_pack_quantized(np.random.default_rng(seed), N, K, bits, -(-K // groups), asymmetric, act_order)
-    same(from_pack_quantized(**written.tensors, bits=bits), written)
+    group = -(-K // min(K, 3))
+    written = write_pack_quantized(np.random.default_rng(seed), N, K, bits, group, asymmetric, act_order)
+    same(from_pack_quantized(**written.tensors, bits=bits, group=group), written)
 
 
 @pytest.mark.parametrize("whole", [False, True])

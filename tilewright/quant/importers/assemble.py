@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,18 +44,61 @@ def assemble(codes: np.ndarray, format: str, *, name: str, **rest: Any) -> Quant
         raise InvalidTensor(f"{name}: {error.message}", hint=error.hint) from None
 
 
-def group_size(name: str, K: int, groups: int, group: int | None = None) -> int:
-    """Columns of a group, where a weight of K columns has `groups` of them; `group` where metadata say so.
+Group = int | Collection[int] | None
+"""Columns of a group as metadata have them: a number, or all that they say of some layer; None or -1 say nothing."""
+
+
+def group_size(name: str, K: int, groups: int, group: Group = None) -> int:
+    """Columns of a group, where a weight of K columns has `groups` of them.
+
+    Parameters
+    ----------
+    group : as a number what it must be; of several the one that makes so many groups. Where nothing said does, it is
+        what divides K into them. Where nothing divides it the last group is cut, and how long the others are is
+        nobody's guess.
 
     Raises
     ------
-    InvalidTensor : as many groups do not make K.
+    InvalidTensor : as many groups do not make K, or groups of several sizes do.
     """
-    if group in (None, -1):
-        group = -(-K // max(groups, 1))
-    if not isinstance(group, (int, np.integer)) or group < 1 or -(-K // int(group)) != groups:
-        raise InvalidTensor(f"{name} has {groups} groups of scales, which groups of {group} do not make of K = {K}")
-    return int(group)
+    if isinstance(group, (int, np.integer)):
+        said: Sequence[int] = [] if group == -1 else [int(group)]
+    else:
+        said = sorted({min(one, K) for one in group or () if one > 0 and -(-K // one) == groups})
+    if not said:
+        said = [K // groups] if groups and K % groups == 0 else _sizes(K, groups)
+    found = said[0] if said else 0
+    if found < 1 or -(-K // found) != groups:
+        of = found or "no size"
+        raise InvalidTensor(f"{name} has {groups} groups of scales, which groups of {of} do not make of K = {K}")
+    if len(said) > 1:
+        raise InvalidTensor(
+            f"{name} has {groups} groups of scales for K = {K}, the last one shorter than the others, which may be "
+            f"{found} to {said[-1]} columns",
+            hint="group_size in the configuration, or group=, says how many",
+        )
+    return found
+
+
+def _sizes(K: int, groups: int) -> range:
+    """All sizes of groups of which so many make K columns, the last one cut."""
+    return range(-(-K // groups), -(-K // (groups - 1))) if 1 < groups < K else range(0)
+
+
+def grouped(name: str, K: int, groups: int, group: Group, order: np.ndarray | None) -> tuple[int, np.ndarray | None]:
+    """Columns of a group as in `group_size`, and the group of each column where groups are no runs of so many.
+
+    Parameters
+    ----------
+    order : the group of each column, which says by itself what groups are; None where it is not said.
+    """
+    if order is None or isinstance(group, int):
+        group = group_size(name, K, groups, group)
+        return group, None if order is None or _sequential(order, group) else order
+    largest = int(np.unique(order, return_counts=True)[1].max())
+    if -(-K // largest) == groups and _sequential(order, largest):
+        return largest, None
+    return -(-K // max(groups, 1)), order
 
 
 def plain_zeros(zeros: np.ndarray) -> np.ndarray:
@@ -62,9 +106,9 @@ def plain_zeros(zeros: np.ndarray) -> np.ndarray:
     return zeros[:1, :1].copy() if zeros.size and (zeros == zeros.flat[0]).all() else zeros
 
 
-def sequential(g_idx: np.ndarray | None, group: int) -> bool:
+def _sequential(g_idx: np.ndarray, group: int) -> bool:
     """Whether groups are runs of columns, all of one size: then `g_idx` says nothing."""
-    return g_idx is None or bool((g_idx == np.arange(g_idx.size) // group).all())
+    return bool((g_idx == np.arange(g_idx.size) // group).all())
 
 
 def smoothed(weight: QuantizedWeight, factors: object, name: str) -> QuantizedWeight:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect, positive
-from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros
+from tilewright.quant.importers.assemble import Group, assemble, fields, group_size, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -25,7 +25,7 @@ def from_awq(
     scales: object,
     *,
     form: str = "gemm",
-    group: int | None = None,
+    group: Group = None,
     bits: int = 4,
     name: str = "weight",
 ) -> QuantizedWeight:
@@ -49,7 +49,8 @@ def from_awq(
     qweight, qzeros : int32.
     scales : floats.
     form : ``"gemm"`` or ``"gemv"`` (the version in a checkpoint's configuration, lower case).
-    group : elements of K that share a scale; needed for gemv, found from the shapes for gemm.
+    group : elements of K that share a scale; needed for gemv as a number, -1 for all; for gemm, where they do not
+        divide K: `assemble.group_size`.
     bits : 4, the only size that AWQ has.
     name : what messages call the weight.
 
@@ -78,7 +79,7 @@ def from_awq(
 
 
 def _read_gemm(
-    qweight: object, qzeros: object, scales: object, group: int | None, name: str
+    qweight: object, qzeros: object, scales: object, group: Group, name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[K, N / 8]")
     N = words.shape[1] * 8
@@ -93,11 +94,11 @@ def _read_gemm(
 
 
 def _read_gemv(
-    qweight: object, qzeros: object, scales: object, group: int | None, name: str
+    qweight: object, qzeros: object, scales: object, group: Group, name: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[N, K / 8]")
     N, K = words.shape[0], words.shape[1] * 8
-    if group is None:
+    if not isinstance(group, int):
         raise InvalidTensor(f"{name}: the gemv form of AWQ does not tell its group size", hint="give group=")
     groups = -(-K // positive(f"{name}: group", K if group == -1 else group))
     points = expect(f"{name}.qzeros", qzeros, ["int32"], [N, None], "[N, Z]")

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
+from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros
 from tilewright.quant.importers.mxfp4 import powers_of_two
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
@@ -24,6 +24,7 @@ def from_pack_quantized(
     weight_g_idx: object = None,
     *,
     bits: int = 4,
+    group: Group = None,
     name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of the form ``pack-quantized``: integers shifted up by half their range and packed along K.
@@ -46,6 +47,7 @@ def from_pack_quantized(
         beside one scale.
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
     bits : 1 to 8; 32 codes fill as many words as they have bits.
+    group : columns that share a scale, where they do not divide K: `assemble.group_size`.
     name : what messages call the weight.
 
     Raises
@@ -68,16 +70,15 @@ def from_pack_quantized(
     zeros = None
     if weight_zero_point is not None:
         zeros = _zeros(f"{name}.weight_zero_point", weight_zero_point, bits, N, groups, whole)
-    order = _order(name, weight_g_idx, K)
-    group = group_size(f"{name}.weight_scale", K, groups)
+    columns, order = grouped(f"{name}.weight_scale", K, groups, group, _order(name, weight_g_idx, K))
     return assemble(
         _codes(words, bits, K, whole),
         f"uint{bits}",
         scales=scales,
         zeros=np.full((1, 1), 1 << (bits - 1), np.uint8) if zeros is None else plain_zeros(zeros),
         zeros_mode="quantized",
-        block=(1, group),
-        g_idx=None if sequential(order, group) else order,
+        block=(1, columns),
+        g_idx=order,
         name=name,
     )
 
@@ -142,6 +143,7 @@ def from_int_quantized(
     weight_zero_point: object = None,
     weight_g_idx: object = None,
     *,
+    group: Group = None,
     name: str = "weight",
 ) -> QuantizedWeight:
     """An int8 weight: ``w[n, k] = (weight[n, k] - zero[n, g]) * weight_scale[n, g]``, ``g`` as in
@@ -153,6 +155,7 @@ def from_int_quantized(
     weight_scale : floats, one, ``[N, 1]`` or ``[N, K / group]``.
     weight_zero_point : int8 of the scales' shape, or None.
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
+    group : as in `from_pack_quantized`.
     name : what messages call the weight.
 
     Raises
@@ -160,27 +163,24 @@ def from_int_quantized(
     InvalidTensor : tensors that do not fit one another.
     """
     values = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
-    scales, block = _block_scales(name, weight_scale, values.shape, None)
+    order = _order(name, weight_g_idx, values.shape[1])
+    scales, block, order = _block_scales(name, weight_scale, values.shape, None, group, order)
     zeros = None
     if weight_zero_point is not None:
         found = as_numpy(weight_zero_point)
         found = found.reshape(scales.shape) if found.size == scales.size else found
         zeros = expect(f"{name}.weight_zero_point", found, ["int8"], scales.shape, "as weight_scale")
         zeros = zeros.astype(np.float32) if zeros.any() else None
-    order = _order(name, weight_g_idx, values.shape[1])
-    return assemble(
-        values.view(np.uint8),
-        "int8",
-        scales=scales,
-        zeros=zeros,
-        block=block,
-        g_idx=None if sequential(order, block[1]) else order,
-        name=name,
-    )
+    return assemble(values.view(np.uint8), "int8", scales=scales, zeros=zeros, block=block, g_idx=order, name=name)
 
 
 def from_float_quantized(
-    weight: object, weight_scale: object, *, block: tuple[int, int] | None = None, name: str = "weight"
+    weight: object,
+    weight_scale: object,
+    *,
+    block: tuple[int, int] | None = None,
+    group: Group = None,
+    name: str = "weight",
 ) -> QuantizedWeight:
     """An fp8 weight: ``w[n, k] = weight[n, k] * weight_scale[n // rows, k // columns]``.
 
@@ -190,6 +190,7 @@ def from_float_quantized(
     weight_scale : floats, one, ``[N, 1]``, ``[N, K / group]``, or with `block` ``[ceil(N / rows), ceil(K / columns)]``;
         uint8 (or float8_e8m0fnu) for powers of two, ``2**(x - 127)``, as mxfp8 has them.
     block : rows and columns that share a scale, for weights in blocks.
+    group : as in `from_pack_quantized`.
     name : what messages call the weight.
 
     Raises
@@ -200,23 +201,29 @@ def from_float_quantized(
     nan = np.isnan(values)
     if nan.any():
         raise InvalidTensor(f"{name}.weight is NaN at {[int(i) for i in np.argwhere(nan)[0]]}")
-    scales, block = _block_scales(name, weight_scale, values.shape, block)
+    scales, block, _ = _block_scales(name, weight_scale, values.shape, block, group)
     return assemble(values.view(np.uint8), _FLOAT8[values.dtype.name], scales=scales, block=block, name=name)
 
 
 def _block_scales(
-    name: str, weight_scale: object, shape: tuple[int, ...], block: tuple[int, int] | None
-) -> tuple[np.ndarray, tuple[int, int]]:
-    """Scales in two dimensions, and the block of the weight that each belongs to."""
+    name: str,
+    weight_scale: object,
+    shape: tuple[int, ...],
+    block: tuple[int, int] | None,
+    group: Group,
+    order: np.ndarray | None = None,
+) -> tuple[np.ndarray, tuple[int, int], np.ndarray | None]:
+    """Scales in two dimensions, the block of the weight that each belongs to, and the group of each column where blocks
+    do not say it."""
     N, K = shape
     found = as_numpy(weight_scale)
     if found.dtype.name in ("uint8", "float8_e8m0fnu"):
         found = powers_of_two(f"{name}.weight_scale", found)
     if block is not None:
         extents = [-(-N // block[0]), -(-K // block[1])]
-        return expect(f"{name}.weight_scale", found, _SCALES, extents, "[N / rows, K / columns]"), block
-    if found.size == 1:
-        return expect(f"{name}.weight_scale", found.reshape(1, 1), _SCALES, [1, 1], "[1]"), (N, K)
-    found = found[:, None] if found.ndim == 1 else found
-    scales = expect(f"{name}.weight_scale", found, _SCALES, [N, None], "[1], [N, 1] or [N, K / group]")
-    return scales, (1, group_size(f"{name}.weight_scale", K, scales.shape[1]))
+        return expect(f"{name}.weight_scale", found, _SCALES, extents, "[N / rows, K / columns]"), block, None
+    whole = found.size == 1
+    found = found.reshape(1, 1) if whole else found[:, None] if found.ndim == 1 else found
+    scales = expect(f"{name}.weight_scale", found, _SCALES, [1 if whole else N, None], "[1], [N, 1] or [N, K / group]")
+    columns, order = grouped(f"{name}.weight_scale", K, scales.shape[1], None if whole else group, order)
+    return scales, (N if whole else 1, columns), order

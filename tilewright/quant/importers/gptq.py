@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import assemble, fields, group_size, plain_zeros, sequential
+from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
 
@@ -28,7 +28,7 @@ def from_gptq(
     version: int = 1,
     planes: bool = False,
     borrowed: bool = False,
-    group: int | None = None,
+    group: Group = None,
     name: str = "weight",
 ) -> QuantizedWeight:
     """A weight of a GPTQ checkpoint.
@@ -59,7 +59,7 @@ def from_gptq(
     planes : whether codes are kept in planes of bits.
     borrowed : whether version 1 has taken one off of all fields of a word by one difference of words, mod 2**32, as
         GPTQModel and AutoRound do: a zero point 0 borrows from the next one. Fields of 3 bits never do.
-    group : columns of a group; by default ``K / groups``, rounded up.
+    group : columns of a group, or all that they may be (`assemble.group_size`); by default ``K / groups``.
     name : what messages call the weight.
 
     Raises
@@ -93,15 +93,15 @@ def from_gptq(
     zeros = unpack(points, bits, N)
     if version == 1 and not borrowed:
         zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
-    group = group_size(f"{name}.scales", K, groups, group)
+    columns, order = grouped(f"{name}.scales", K, groups, group, order)
     return assemble(
         unpack(np.ascontiguousarray(words.T), bits, K),
         f"uint{bits}",
         scales=np.ascontiguousarray(factors.T),
         zeros=plain_zeros(np.ascontiguousarray(zeros.T)),
         zeros_mode="quantized",
-        block=(1, group),
-        g_idx=None if sequential(order, group) else order,
+        block=(1, columns),
+        g_idx=order,
         name=name,
     )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import assemble, group_size
+from tilewright.quant.importers.assemble import Group, assemble, group_size
 from tilewright.quant.weight import QuantizedWeight
 
 
-def from_modelopt_int4(weight: object, weight_scale: object, *, name: str = "weight") -> QuantizedWeight:
+def from_modelopt_int4(
+    weight: object, weight_scale: object, *, group: Group = None, name: str = "weight"
+) -> QuantizedWeight:
     """A weight of modelopt's ``W4A16_AWQ``: two's complement, rows 2 * r and 2 * r + 1 in the halves of byte r.
 
     ::
@@ -23,6 +25,7 @@ def from_modelopt_int4(weight: object, weight_scale: object, *, name: str = "wei
     ----------
     weight : uint8 ``[N / 2, K]``.
     weight_scale : floats ``[N, K / group]``.
+    group : columns that share a scale, where they do not divide K: `assemble.group_size`.
     name : what messages call the weight.
 
     Raises
@@ -39,5 +42,5 @@ def from_modelopt_int4(weight: object, weight_scale: object, *, name: str = "wei
     rows, K = packed.shape
     scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [2 * rows, None], "[N, K / group]")
     codes = np.stack([packed & 15, packed >> 4], 1).reshape(2 * rows, K)
-    group = group_size(f"{name}.weight_scale", K, scales.shape[1])
-    return assemble(codes, "int4", scales=scales, block=(1, group), name=name)
+    columns = group_size(f"{name}.weight_scale", K, scales.shape[1], group)
+    return assemble(codes, "int4", scales=scales, block=(1, columns), name=name)
