@@ -301,12 +301,13 @@ class Defects:
         found: dict[str, tuple[str, ...]] = {}
         telling = tuple(one for one in recordings if one.startswith(TELLING))
         interpreted, numbers = set[str](), ""
-        if telling and self.of_interpreter & {*sought}:
-            interpreted, numbers = recordings[telling[0]].interpreted()
+        taken = next((made for made in recordings.values() if made.kernel is not None), None)
+        if taken is not None and self.of_interpreter & {*sought}:
+            interpreted, numbers = taken.interpreted()
         for defect in sought:
-            if defect in interpreted:
+            if taken is not None and defect in interpreted:
                 with self.swaps[defect].in_place():
-                    if recordings[telling[0]].interpreted()[1] != numbers:
+                    if taken.interpreted()[1] != numbers:
                         found[defect] = telling
                         continue
             if defect in self.words:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import defects
@@ -22,6 +23,7 @@ import tile_fuzz
 from bold_writer import SETTLED
 from judge import Verdict, different, judged, machines, run, targets_of
 from operator_writer import write_operator
+from program_texts import from_text
 from reached import touched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
@@ -170,6 +172,32 @@ def test_a_defect_leaves_the_process_as_it_was(known: screened.Defects) -> None:
         assert guard_bounds._Guard.then_of.__code__ != before[0]
     with known.swaps["02-some-threads"].in_place():
         assert compiler.PIPELINE is pipeline.PIPELINE and len(compiler.PIPELINE) == len(before[1]) - 1
+
+
+def test_the_interpreter_is_asked_where_a_machine_takes_the_program(
+    known: screened.Defects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked for the first machine, a processor, which has no roles: the interpreter's defects in them were not looked for."""
+    text = """def program(A):
+    A: T.Tensor((256,), "int32")
+    O = T.empty((256,), "int32")
+    with T.Kernel(1, threads=256):
+        tx = T.get_thread_binding()
+        own = T.alloc_var("int32", init=3)
+        s = T.alloc_shared((64,), "int32")
+        with T.ws(0):
+            T.fill(s, 1)
+        with T.ws(1):
+            T.fill(s, 2)
+            own = 5
+        O[tx] = own + A[tx]
+    return O
+"""
+    program = replace(from_text(0, text, [np.zeros(256, np.int32)], "sm_80"), machines=("cpu", "cuda -arch=sm_80"))
+    monkeypatch.setattr(tile_fuzz, "program_of", lambda seed: program)
+    defect = "46-variables-of-other-roles"
+    monkeypatch.setattr(known, "of_interpreter", {defect})
+    assert known.changed(0, [defect]) == {defect: ("cpu", "cuda -arch=sm_80")}
 
 
 def test_a_patch_of_more_than_functions_is_refused() -> None:

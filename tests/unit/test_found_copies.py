@@ -268,10 +268,11 @@ def test_the_engine_fills_a_slot_again_when_its_loads_have_come_back(way: str) -
     np.testing.assert_array_equal(kernel.emulate(*given), kernel.interpret(*given))
 
 
+@pytest.mark.parametrize("read", [True, False])
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("way", ["copy", "clear", "loop"])
-def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool) -> None:
-    """A load by hand was not fenced from threads' stores to its tile."""
+def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool, read: bool) -> None:
+    """A load by hand was not fenced from threads' stores to its tile; what they read of it in between has a fence of its own."""
 
     def program(A, B):
         A: T.Tensor((64, 64), "float16")
@@ -291,7 +292,7 @@ def test_the_engine_fills_what_threads_wrote_before(way: str, again: bool) -> No
                     for i, j in T.Parallel(64, 64):
                         s[i, j] = B[j, i]
                 for i, j in T.Parallel(64, 64):
-                    total[i, j] += s[i, j]
+                    total[i, j] += s[i, j] if read else 1
                 T.sync_threads()
                 T.tma_copy(A, s, barrier=full)
                 T.mbarrier_arrive(full)

@@ -15,7 +15,8 @@ from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Extent, Function, Var
 from tilewright.ir.signature import POINTERS, size_variables, written_parameters
-from tilewright.ir.sizes import evaluate, size_text, solve, told_by
+from tilewright.ir.sizes import arithmetic, evaluate, size_text, solve, told_by
+from tilewright.ir.visitor import variables
 from tilewright.memory import HOST
 
 
@@ -105,6 +106,7 @@ class Expectations:
     def __init__(self, function: Function, packed_bytes: Mapping[Buffer, int] | None = None) -> None:
         self.function, self.packed_bytes = function, dict(packed_bytes or {})
         self.sizes = size_variables(function)
+        self.arithmetic = arithmetic(function, self.sizes)
         self.written = written_parameters(function)
         self.pointers = frozenset(function.attribute(POINTERS, ()))
 
@@ -158,6 +160,13 @@ class Expectations:
                 raise errors.WrongArgumentShape(
                     f"{origin.get(var, var.name)} is {value}, and {var.name!r} is an {var.dtype}",
                     hint=f"declare it with 64 bits: T.dynamic({var.name!r}, 'int64')",
+                )
+        for made in self.arithmetic:
+            if not made.dtype.minimum <= (value := evaluate(made, sizes)) <= made.dtype.maximum:
+                name = min(var.name for var in variables(made))
+                raise errors.WrongArgumentShape(
+                    f"{size_text(made)} is {value} in this call, and an {made.dtype}",
+                    hint=f"declare it with 64 bits: T.dynamic({name!r}, 'int64')",
                 )
         for param, view in views.items():
             self._check_shape(param, view, sizes, origin)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
-from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, Select, Unary, Var
+from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Select, Unary, Var
+from tilewright.ir.visitor import find, walk
 
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -38,6 +39,24 @@ def evaluate(extent: Extent, values: Mapping[Var, int]) -> int:
         value = int(evaluate(extent.value, values))
         return {"neg": -value, "invert": ~value, "not": int(not value)}[extent.op]
     raise KeyError(f"{type(extent).__name__} is no size")
+
+
+def arithmetic(function: Function, sizes: Collection[Var]) -> tuple[Binary, ...]:
+    """Sums and products of sizes alone that a program has anywhere: in shapes, grids, loops and conditions."""
+    tensors = dict.fromkeys(find(function, Buffer)) if sizes else ()
+    extents = (extent for one in tensors for extent in (*one.shape, *(one.strides or ())) if isinstance(extent, Expr))
+    places = (function, *extents) if sizes else ()
+    said = dict.fromkeys(one for place in places for one in find(place, Binary))
+    found = (one for one in said if one.op in ("add", "sub", "mul") and one.dtype.is_integer)
+    return tuple(one for one in found if all(part in sizes or _is_sum(part) for part in walk(one)))
+
+
+def _is_sum(part: object) -> bool:
+    """Whether a part of an expression is a constant, an operation that `evaluate` knows, no division by a size."""
+    if isinstance(part, Binary):
+        divides = part.op in ("floordiv", "floormod")
+        return part.op in _OPERATIONS and not (divides and not isinstance(part.right, Const))
+    return isinstance(part, (Const, Cast))
 
 
 def told_by(extent: Extent) -> Var | None:

@@ -147,7 +147,7 @@ def dynamic(name: str | Sequence[str], dtype: object = "int32") -> Any:
     Parameters
     ----------
     name : ``"m"`` for one symbol, ``"m, n"`` for several.
-    dtype : an integer type.
+    dtype : an integer type. A call is refused in which a sum or product of sizes, such as ``m * n``, is beyond it.
 
     Returns
     -------

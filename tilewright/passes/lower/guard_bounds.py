@@ -286,10 +286,10 @@ class _Guard(ScopedRewriter):
         else:
             back = (ir.const(0) - room) // (-stride)
             limit = back + 1
-        return ir.cast(self.analyzer.simplify(limit), loop.var.dtype)
+        return self.analyzer.simplify(limit)
 
     def _clamped(self, op: str, end: ir.Expr, limits: list[ir.Expr], other: ir.Expr) -> ir.Expr:
-        """`end` moved to the tightest limit, but not past the `other` end of the loop."""
+        """`end` moved to the tightest limit (of any width), but not past the `other` end of the loop."""
         unique = list({key(limit): limit for limit in limits}.values())
         result = end
         for limit in unique:
