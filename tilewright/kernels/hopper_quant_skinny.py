@@ -98,7 +98,8 @@ def skinny_quant_matmul(
     if across % records or cluster * warps * records * COLUMNS < K:
         raise InvalidShares(across, records, cluster * warps)
     rows, step = form.rows, min(form.group, STEP if form.rows > 16 else COLUMNS)
-    steps, groups_of_a = form.group // step, records * form.sets
+    steps, groups_of_a, span = form.group // step, records * form.sets, records * COLUMNS
+    pieces, whole = groups_of_a * steps, K // span * records
     adders = 4 - warps % 4
     in_codes = form.sets > 1 and form.zero is None and form.raw_bias + offset != 0
     units = [1.0 if in_codes else form.raw_unit(h) for h in (0, 1)]
@@ -145,14 +146,18 @@ def skinny_quant_matmul(
                         T.sync_threads(FILLED, 32 * warps)
                     T.pdl_sync()
                     T.pdl_trigger()
-                    a = [T.alloc_fragment((tokens, step), dtype) for _ in range(groups_of_a * steps)]
-                    # Two texts where some workers have no columns: all others ask for theirs without a look at each.
-                    if cluster * warps * records == across or (first + records) * COLUMNS <= K:
-                        for piece in list(range(groups_of_a * steps)):
+                    a = [T.alloc_fragment((tokens, step), dtype) for _ in range(pieces)]
+                    # Who has all of its columns asks for them without a look at each; so does the one that K ends
+                    # with, since it is known who that is.
+                    if cluster * warps * span <= K or first + records <= whole:
+                        for piece in list(range(pieces)):
                             T.copy(A[0, first * COLUMNS + piece * step], a[piece])
                     else:
-                        for piece in list(range(groups_of_a * steps)):
-                            T.copy(A[0, first * COLUMNS + piece * step], a[piece])
+                        for piece in list(range(pieces)):
+                            T.clear(a[piece])
+                        if first == whole:
+                            for piece in list(range(ceil_div(K % span, step))):
+                                T.copy(A[0, whole * COLUMNS + piece * step], a[piece])
                     begin(*mine, walk, range(stages)[ahead:])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)

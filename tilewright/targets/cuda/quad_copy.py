@@ -27,14 +27,17 @@ def lower_quad_copy(copy: Copy, context: Context) -> ir.Statement:
     source = copy.source.buffer
     pairs = source.shape[-1] // PAIR
     words = ir.Buffer(f"{source.name}_words", (*source.shape[:-1], pairs), UINT32, "register", source=source)
-    made = [
-        statement
+    pieces = [
+        _piece(copy, words, block, row, column)
         for row in range(0, rows, UNIT)
         for column in range(0, columns, QUAD_COLUMNS)
         if _is_first(copy, block, row)
-        for statement in _piece(copy, words, block, row, column)
     ]
-    return ir.seq(made)
+    # An exchange waits for what it exchanges: all loads are on their way before the first one. Where the tensor ends,
+    # each load has a condition of its own, which no compiler moves loads past.
+    return ir.seq(
+        [*(one for loads, _ in pieces for one in loads), *(one for _, exchange in pieces for one in exchange)]
+    )
 
 
 def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
@@ -42,23 +45,25 @@ def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
     return int(block.layout(copy.destination.buffer).offset(THREAD, row, 0)) < 32
 
 
-def _piece(copy: Copy, source: ir.Buffer, block: BlockView, row: int, column: int) -> list[ir.Statement]:
-    """Eight rows of a warp, 32 columns."""
+def _piece(
+    copy: Copy, source: ir.Buffer, block: BlockView, row: int, column: int
+) -> tuple[list[ir.Statement], list[ir.Statement]]:
+    """Eight rows of a warp, 32 columns: what loads them, and what exchanges words."""
     layout, registers = block.layout(copy.destination.buffer), block.registers(copy.destination.buffer)
     own_row, _ = layout.held_at(block.thread, int(layout.offset(REGISTER, row, column)))
     quad_lane = block.thread % QUAD
     own_column = quad_lane * UNIT + column
     words = ir.Buffer("words", (QUAD,), UINT32, "register")
-    made: list[ir.Statement] = [
+    loads: list[ir.Statement] = [
         ir.Allocate(words, span=copy.span),
         *_load(copy, source, block, own_row, own_column, words),
     ]
-    made.append(perform("quad_transpose", ir.whole(words), span=copy.span))
+    made: list[ir.Statement] = [perform("quad_transpose", ir.whole(words), span=copy.span)]
     target = ir.whole(registers)
     for i in range(QUAD):
         place = int(layout.offset(REGISTER, row, column + UNIT * i)) // 2
         made.append(perform("set_word", target, ir.const(place), ir.Load(UINT32, words, (ir.const(i),))))
-    return made
+    return loads, made
 
 
 def _load(
