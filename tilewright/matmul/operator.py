@@ -133,14 +133,16 @@ class Matmul(WeightForms):
             known = W.calls(*arguments)
             if known is not MISSED:
                 return known
-        given = MatmulCall(A, W, scale, zeros, bias, output, a_scale, residual)
-        if is_torch(A) and is_followed(A, bias, residual) and (not compiling or wants_gradients(A, bias, residual)):
+        given = self._in_order(MatmulCall(A, W, scale, zeros, bias, output, a_scale, residual))
+        followed = A, given.bias, residual
+        if is_torch(A) and is_followed(*followed) and (not compiling or wants_gradients(*followed)):
             # torch's compiler cannot look into what is known of a weight, and need not.
             return torch.compiler.disable(self._followed)(given)
         product = self._product(given)
         result = product.run()
         if arguments and self._emulated(A) is None:
-            tensors = {"x": A, "bias": bias, "out": output, "activation_scales": a_scale, "residual": residual}
+            tensors = {"x": A, "bias": given.bias, "out": given.output}
+            tensors |= {"activation_scales": a_scale, "residual": residual}
             product.met(W.calls, arguments, tensors)
         return result
 
@@ -153,7 +155,11 @@ class Matmul(WeightForms):
 
     def emulate(self, A: Array, W: Array | PackedWeight, *rest: Any, **named: Any) -> Any:  # as `forward`
         """`forward` under the emulator, for a target that is not here; arrays in host memory."""
-        return self._product(MatmulCall(A, W, *rest, **named)).emulate()
+        return self._product(self._in_order(MatmulCall(A, W, *rest, **named))).emulate()
+
+    def _in_order(self, given: MatmulCall) -> MatmulCall:
+        """The operands as they are named; in the order of their places, whatever they are taken for."""
+        return given
 
     def _product(self, given: MatmulCall) -> Product:
         A, W = self._rows_of(given.A), given.W

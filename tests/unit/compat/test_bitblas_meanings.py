@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tilewright.compat import bitblas  # noqa: E402
-from tilewright.errors import MissingOperand, Unsupported  # noqa: E402
+from tilewright.errors import MissingOperand, TilewrightError, Unsupported  # noqa: E402
 from tilewright.quant.importers import from_bitblas  # noqa: E402
 
 M, N, K = 20, 32, 128
@@ -93,6 +93,52 @@ def test_operands_are_taken_in_turn() -> None:
     assert torch.equal(shifted(A, packed, None, zeros, bias), expected)
     with pytest.raises(MissingOperand):
         shifted(A, packed, zeros)
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+@pytest.mark.parametrize("form", ["raw", "packed"])
+@pytest.mark.parametrize(
+    "has", [(), ("scale",), ("scale", "zeros"), ("bias",), ("scale", "bias"), ("scale", "zeros", "bias")]
+)
+def test_the_result_is_handed_on_in_turn_too(has: tuple[str, ...], form: str, calls: int) -> None:
+    """AutoGPTQ's layers call with a list: what they have, then the output. Calls that are known give the same."""
+    config = bitblas.MatmulConfig(
+        M=3, N=16, K=32, W_dtype="uint4", group_size=16, with_scaling="scale" in has, with_zeros="zeros" in has, with_bias="bias" in has
+    )  # fmt: skip
+    matmul = bitblas.Matmul(config, target="cpu", enable_tuning=False)
+    codes = torch.randint(0, 16, (16, 32), dtype=torch.int8)
+    operands = {
+        "scale": torch.rand(16, 2).half(),
+        "zeros": torch.randint(0, 3, (16, 2)).half(),
+        "bias": torch.randn(16).half(),
+    }
+    named = {name: operands[name] for name in has}
+    W = matmul.transform_weight(codes)
+    if form == "packed":
+        W = matmul.pack(
+            codes, operands["scale"] if "scale" in has else None, operands["zeros"] if "zeros" in has else None
+        )
+        named = {name: one for name, one in named.items() if name == "bias"}
+    for _ in range(calls):
+        A, output = torch.randn(3, 32).half(), torch.zeros(3, 16).half()
+        if "bias" in named:
+            named["bias"] = torch.randn(16).half()
+        expected = matmul(A, W, **named)
+        assert matmul(A, W, *named.values(), output) is output
+        assert torch.equal(output, expected) and torch.equal(matmul(A, W, *named.values()), expected)
+    for wrong in (torch.zeros(3, 17).half(), torch.zeros(16).half()):
+        with pytest.raises(TilewrightError):
+            matmul(A, W, *named.values(), wrong)
+    if named:
+        with pytest.raises(MissingOperand):
+            matmul(A, W, output=output)
+
+
+def test_a_bias_that_is_handed_on_has_its_gradient() -> None:
+    matmul = bitblas.Matmul(bitblas.MatmulConfig(M=3, N=16, K=32, with_bias=True), target="cpu", enable_tuning=False)
+    A, W, bias = torch.randn(3, 32).half(), torch.randn(16, 32).half(), torch.randn(16).half().requires_grad_()
+    matmul(A, W, bias).sum().backward()
+    assert torch.equal(bias.grad, torch.full((16,), 3.0).half())
 
 
 def moved(config: Any, array: np.ndarray) -> np.ndarray:

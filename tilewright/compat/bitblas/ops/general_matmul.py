@@ -251,23 +251,24 @@ class Matmul(OwnMatmul):
 
     # Calls --------------------------------------------------------------------------------------------
 
-    def _product(self, given: MatmulCall) -> Product:
-        return super()._product(self._in_order(given))
-
-    def _followed(self, given: MatmulCall) -> Any:
-        return super()._followed(self._in_order(given))
-
     def _in_order(self, given: MatmulCall) -> MatmulCall:
-        """Scale, zeros and bias as the config has them: BitBLAS hands what it is given on in turn, so
-        ``matmul(A, W, bias)`` is a call there."""
+        """Scale, zeros, bias and output as the config has them: BitBLAS hands what it is given on in turn, so
+        ``matmul(A, W, bias)`` and ``matmul(A, W, scale, output)`` are calls there."""
         handed, own = (given.scale, given.zeros, given.bias), isinstance(given.W, PackedWeight)
         has = [self.config.with_scaling and not own, self.config.with_zeros and not own, self.config.with_bias]
-        there = [one is not None for one in handed]
-        if there == has or sum(there) != sum(has):
+        there = [one for one in handed if one is not None]
+        written = given.output is None and len(there) == sum(has) + 1 and self._is_result(there[-1], given.A)
+        if [one is not None for one in handed] == has or len(there) != sum(has) + written:
             return given  # as they are named, or an error that names what is missing
-        following = iter(one for one in handed if one is not None)
+        following = iter(there)
         scale, zeros, bias = (next(following) if wanted else None for wanted in has)
-        return replace(given, scale=scale, zeros=zeros, bias=bias)
+        return replace(given, scale=scale, zeros=zeros, bias=bias, output=next(following, given.output))
+
+    def _is_result(self, array: Any, A: Any) -> bool:
+        """Whether an array is such as the product with A is written to."""
+        shape = tuple(getattr(A, "shape", ()))
+        rows = shape[-1:] if self.config.layout[0] == "t" else shape[-2:-1]
+        return tuple(getattr(array, "shape", ())) == (*shape[:-2], *rows, self._size[0])
 
     # What was made ------------------------------------------------------------------------------------
 
