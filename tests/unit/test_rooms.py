@@ -6,7 +6,7 @@ import ast
 import graphlib
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,20 +108,65 @@ def test_imports_upwards_are_fine(text: str) -> None:
     assert not wrong_imports(PACKAGE / "ir" / "imaginary.py", ast.parse(text))
 
 
+LATER = {
+    ("language.buffers", "language.external"), ("language.buffers", "language.math"),
+    ("language.dtypes", "language.math"), ("language.dtypes", "language.tensors"),
+    ("language.dtypes", "language.vectors"),
+    ("language.math", "language.wide_words"), ("language.vectors", "language.math"),
+    ("matmul.packed", "matmul.product"), ("matmul.packed", "matmul.torch_operators"),
+    ("matmul.fp8_operator", "matmul.fp8"),
+}  # fmt: skip
+"""What a function imports when it runs, because the other module is made of what this one has."""
+
+
+def needed(syntax: ast.Module, files: Iterable[str]) -> dict[str, bool]:
+    """The modules that a file needs to run, those for type checkers left out: whether it reads them as it is read."""
+    found: dict[str, bool] = {}
+    pending: list[tuple[ast.AST, bool]] = [(node, True) for node in syntax.body]
+    while pending:
+        node, at_once = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += [(child, at_once) for child in node.orelse]
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names]
+        for name in names:
+            target = name if name in files else name.rpartition(".")[0]
+            if target in files and target != "tilewright":
+                found[target] = found.get(target, False) or at_once
+        inside = at_once and not isinstance(node, (ast.FunctionDef, ast.Lambda))
+        pending += [(child, inside) for child in ast.iter_child_nodes(node)]
+    return found
+
+
 def test_no_modules_import_each_other() -> None:
-    """In a circle, inside a room or between rooms, as files are read; what a function imports later is another thing."""
+    """In a circle, inside a room or between rooms, as files are read or as functions run."""
     files = {module_name(path): path for path in MODULES}
-    needs: dict[Path, set[Path]] = {}
-    for path in MODULES:
-        names = [
-            f"{node.module}.{alias.name}"
-            for node in tree(path).body
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tilewright")
-            for alias in node.names
-        ]
-        needs[path] = {found for name in names if (found := files.get(name) or files.get(name.rpartition(".")[0]))}
-    assert sum(map(len, needs.values())) > 3 * len(MODULES)
-    graphlib.TopologicalSorter(needs).prepare()  # raises CycleError, which names them
+    needs = {name: needed(tree(path), files) for name, path in files.items() if name != "tilewright"}
+    late = {(f"tilewright.{one}", f"tilewright.{other}") for one, other in LATER}
+    wrong = sorted(f"{one}, {other}" for one, other in late if needs[one].get(other, True))
+    assert not wrong, "\n".join(["no function imports these later, take them out of LATER:", *wrong])
+    graph = {name: {other for other in found if (name, other) not in late} for name, found in needs.items()}
+    assert sum(map(len, graph.values())) > 3 * len(MODULES)
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names them
+    for one, other in late:
+        with pytest.raises(graphlib.CycleError):
+            graphlib.TopologicalSorter(graph | {one: graph[one] | {other}}).prepare()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("from tilewright.ir import nodes", {"tilewright.ir.nodes": True}),
+        ("import tilewright.cache", {"tilewright.cache": True}),
+        ("def f():\n    from tilewright.ir.nodes import Var", {"tilewright.ir.nodes": False}),
+        ("class C:\n    from tilewright.ir.nodes import Var", {"tilewright.ir.nodes": True}),
+        ("if TYPE_CHECKING:\n    import tilewright.cache", {}),
+    ],
+)
+def test_needs_are_found_wherever_they_stand(text: str, expected: dict[str, bool]) -> None:
+    assert needed(ast.parse(text), {"tilewright", "tilewright.cache", "tilewright.ir.nodes"}) == expected
 
 
 FACTS = {65536, 232448, 227, 132, 114}

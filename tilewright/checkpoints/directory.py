@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.checkpoints.bounds import is_file, is_named, json_value, read_json
+from tilewright.checkpoints.bounds import is_named, json_value, read_json
 from tilewright.checkpoints.gguf import DENSE, GGUFFile, GGUFTensor
 from tilewright.checkpoints.safetensors import SafetensorsFile
 from tilewright.errors import InvalidCheckpoint
@@ -95,53 +95,9 @@ class GGUFCheckpoint(Checkpoint):
         """One shard: nothing is read after it."""
 
 
-def open_checkpoint(path: str | Path) -> Checkpoint:
-    """Open a safetensors or GGUF file, or a directory of safetensors files with or without an index.
-
-    Raises
-    ------
-    InvalidCheckpoint : there is no such file, a shard is missing, damaged or not what the index says.
-    """
-    path = Path(path)
-    if is_file(path) and path.suffix == ".gguf":
-        return GGUFCheckpoint(path)
-    if is_file(path) and path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
-        raise InvalidCheckpoint(
-            f"{path} is a pickle, which may run code",
-            hint="save the model again as safetensors (safe_serialization=True)",
-        )
-    if is_file(path):
-        return open_files([path])
-    if not path.is_dir():
-        raise InvalidCheckpoint(f"there is no checkpoint {path}", hint="a safetensors file, or a directory of them")
-    found = sorted(path.glob("*.safetensors"))
-    index, whole = path / INDEX, path / "model.safetensors"
-    if not is_named(index):
-        if not found and is_file(path / HQQS_OWN):
-            from tilewright.checkpoints.torch_file import TorchCheckpoint
-
-            return TorchCheckpoint(path / HQQS_OWN, _config(path))
-        if not found:
-            raise InvalidCheckpoint(f"{path} holds no safetensors file", hint=_what_else(path))
-        # Beside transformers' file lie others for other libraries, adapters, variants.
-        return open_files([whole] if whole in found else found)
-    where = read_json(index).get("weight_map")
-    if not isinstance(where, dict) or not where:
-        raise InvalidCheckpoint(f"{index} has no weight_map")
-    shards = sorted({str(name) for name in where.values()})
-    for shard in shards:
-        if Path(shard).name != shard or not is_file(path / shard):
-            raise InvalidCheckpoint(f"{path} lacks the shard {shard} that its index names")
-    made = open_files([path / shard for shard in shards])
-    for name, shard in where.items():
-        if name not in made:
-            raise InvalidCheckpoint(f"{shard} of {path} lacks {name}, which the index says is in it")
-    return made
-
-
 def open_files(files: list[Path]) -> Checkpoint:
     """The tensors of some safetensors files of one directory, and of no others there."""
-    made = Checkpoint(files[0].parent, files, _config(files[0].parent))
+    made = Checkpoint(files[0].parent, files, config_of(files[0].parent))
     if len(files) == 1 and QUANTIZATION in made.metadata:
         made.config = {**made.config, **_of_the_file(files[0], made.metadata[QUANTIZATION])}
     return made
@@ -160,16 +116,7 @@ def _of_the_file(file: Path, text: str) -> dict[str, Any]:
     return {QUANTIZATION: said} if ours else {}
 
 
-def _what_else(path: Path) -> str:
-    """What a directory without safetensors files holds, and what to do with it."""
-    pickled = [file.name for file in sorted(path.iterdir()) if file.suffix in (".bin", ".pt", ".pth", ".ckpt")]
-    if pickled:
-        return f"{pickled[0]} is a pickle, which may run code: save the model again with safe_serialization=True"
-    gguf = [file.name for file in sorted(path.glob("*.gguf"))]
-    return f"name the file itself: {path / gguf[0]}" if gguf else "a safetensors or GGUF file, or a directory of shards"
-
-
-def _config(directory: Path) -> dict[str, Any]:
+def config_of(directory: Path) -> dict[str, Any]:
     """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's
     ``quant_config.json``, modelopt ``hf_quant_config.json``."""
     config = read_json(directory / "config.json") if is_named(directory / "config.json") else {}

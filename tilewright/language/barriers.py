@@ -24,7 +24,7 @@ from collections.abc import Callable
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import in_kernel
+from tilewright.language.builder import check_tile_place, in_kernel
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import (
@@ -49,11 +49,7 @@ NAMED_BARRIERS = 16
 def call(function: str, *arguments: ir.Expr | ir.Region | str) -> None:
     """Record a call for its effect."""
     builder = in_kernel(f"T.{function}")
-    loop = builder.enclosing("T.Parallel", "T.vectorized")
-    if loop is not None:
-        from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
-
-        raise TileOperatorInParallel(f"T.{function}", loop.describe())
+    check_tile_place(builder, f"T.{function}")
     builder.append(ir.Evaluate(ir.Call(BOOL, function, arguments), span=statement_here()))
 
 

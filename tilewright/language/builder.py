@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from tilewright.errors import Span
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Let, Seq, Statement, TileOperator, Var, is_empty
-from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel
+from tilewright.language.mistakes import OperatorMismatch
+from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel, TileOperatorInParallel
 from tilewright.language.source import statement_here
 
 
@@ -188,20 +189,12 @@ def record_operator(operator: TileOperator, what: str) -> None:
     from_here = in_kernel(what)
     check_tile_place(from_here, what)
     for problem in operator.check():
-        _refuse(what, problem)
+        raise OperatorMismatch(what, problem)
     from_here.append(operator)
 
 
 def check_tile_place(builder: Builder, what: str) -> None:
     """Refuse work of the whole block inside a loop over its elements."""
-    from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
-
     loop = builder.enclosing("T.Parallel", "T.vectorized")
     if loop is not None:
         raise TileOperatorInParallel(what, loop.describe())
-
-
-def _refuse(what: str, problem: str) -> NoReturn:
-    from tilewright.language.mistakes import OperatorMismatch
-
-    raise OperatorMismatch(what, problem)

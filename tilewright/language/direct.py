@@ -16,8 +16,6 @@ between them:
 
 from __future__ import annotations
 
-import ast
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,13 +25,14 @@ from typing import Any
 from tilewright.errors import Span, TilewrightError
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Var
+from tilewright.language.bodies import annotated_in_body, body_facts
 from tilewright.language.builder import Builder
 from tilewright.language.choices import Choice
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import SymbolicCondition, SymbolicConstant
 from tilewright.language.mistakes_of_scopes import MissingAnnotation, NumberInBody, SizeMismatch, UnboundSize
 from tilewright.language.proxies import Scalar, describe
-from tilewright.language.source import parameters_span, source_of
+from tilewright.language.source import parameters_span
 from tilewright.language.tensors import PointerAnnotation, TensorType
 from tilewright.language.trace import (
     PrimFunc,
@@ -350,37 +349,6 @@ def _too_early(error: TilewrightError) -> TilewrightError:
     return error
 
 
-DIRECT_WORDS = ("Kernel", "ClusterKernel", "empty", "const", "launch_thread", "thread_binding")
-
-
-@functools.lru_cache(maxsize=1024)
-def _body_facts(function: Callable[..., object]) -> tuple[frozenset[str], bool, bool]:
-    """Parameters annotated in the body; whether it holds a T.prim_func; whether it is of the direct style."""
-    tree = source_of(function.__code__).tree
-    arguments = {argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)}
-    annotated: set[str] = set()
-    has_prim_func = is_direct = False
-    pending: list[ast.AST] = list(tree.body)
-    while pending:
-        node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
-            has_prim_func = has_prim_func or any(
-                "prim_func" in ast.unparse(d) for d in getattr(node, "decorator_list", ())
-            )
-            continue
-        if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
-            annotated.add(node.target.id)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            is_direct = is_direct or node.func.attr in DIRECT_WORDS
-        pending.extend(ast.iter_child_nodes(node))
-    return frozenset(annotated & arguments), has_prim_func, is_direct
-
-
-def annotated_in_body(function: object) -> frozenset[str]:
-    """Parameters that the function's body annotates: its tensors."""
-    return _body_facts(function)[0]
-
-
 def is_factory(function: Callable[..., object]) -> bool:  # any callable of Python's
     """Whether a function makes a `PrimFunc` rather than being a kernel of the direct style.
 
@@ -396,5 +364,5 @@ def is_factory(function: Callable[..., object]) -> bool:  # any callable of Pyth
     names = function.__code__.co_names
     if "prim_func" in names or "Kernel" in names:
         return "prim_func" in names
-    annotated, has_prim_func, is_direct = _body_facts(function)
+    annotated, has_prim_func, is_direct = body_facts(function)
     return has_prim_func or not (annotated or is_direct)

@@ -8,10 +8,9 @@ from typing import Any
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Allocate, Buffer, Extent, known
 from tilewright.language.buffers import BufferProxy, WideBufferProxy
-from tilewright.language.builder import current, in_kernel
+from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
-from tilewright.language.mistakes_of_scopes import TileOperatorInParallel
 from tilewright.language.proxies import Variable, as_expr, describe, one_of
 from tilewright.language.source import statement_here
 from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of, strides_of
@@ -23,9 +22,8 @@ FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension t
 def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProxy:
     """Record a tile of known shape in the innermost open block."""
     builder = in_kernel(what)
-    loop = builder.enclosing("T.Parallel", "T.vectorized")
-    if loop is not None and scope in ("shared", "fragment"):
-        raise TileOperatorInParallel(what, loop.describe())
+    if scope in ("shared", "fragment"):
+        check_tile_place(builder, what)
     sizes = static_shape_of(shape, what, FIXED)
     for size in sizes:
         if size < 1:

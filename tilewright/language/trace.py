@@ -20,6 +20,7 @@ from tilewright.ir.sizes import told_by
 from tilewright.ir.verifier import verify
 from tilewright.ir.visitor import find, walk
 from tilewright.language import mistakes_of_scopes
+from tilewright.language.bodies import annotated_in_body
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
 from tilewright.language.control_flow import rewritten
@@ -177,7 +178,7 @@ def _traced(function: Any, namespace: Mapping[str, object], alone: bool = False)
     annotations = evaluated_annotations(function, namespace)
     values: dict[str, Any] = {}
     for name in parameter_names(function):
-        if name not in annotations and name in _annotated_inside(function):
+        if name not in annotations and name in annotated_in_body(function):
             builder.params[name] = None
             values[name] = Undeclared(name)
         elif name in annotations and annotations[name] is None:
@@ -187,12 +188,6 @@ def _traced(function: Any, namespace: Mapping[str, object], alone: bool = False)
     builder.declaration = functools.partial(_declared, builder)
     result, place = run(builder, function, values, alone)
     return finish(builder, returned_outputs(builder, result, place))
-
-
-def _annotated_inside(function: object) -> frozenset[str]:
-    from tilewright.language.direct import annotated_in_body  # which traces by means of this module
-
-    return annotated_in_body(function)
 
 
 def _declared(builder: Builder, name: str, annotation: object, value: object) -> object:
