@@ -68,6 +68,25 @@ def register(intrinsic: Intrinsic) -> Intrinsic:
     return intrinsic
 
 
+def declare(
+    words: str,
+    pure: bool = True,
+    collective: bool = False,
+    checks_bounds: bool = False,
+    reads_only: tuple[int, ...] = (),
+) -> None:
+    """Add functions that only a device executes, or that the interpreter treats specially.
+
+    Parameters
+    ----------
+    words : their names, each with a slash and its arity behind it, ``*`` for any number: ``"bulk_wait/1 tma_store/*"``.
+    """
+    for word in words.split():
+        name, _, count = word.partition("/")
+        arity = None if count == "*" else int(count)
+        register(Intrinsic(name, arity, None, pure, False, collective, checks_bounds, reads_only))
+
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -81,6 +100,12 @@ def _every_other(first: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _math(name: str, function: Callable[..., object], arity: int = 1) -> None:
     register(Intrinsic(name, arity, function, floats_only=True))
+
+
+def _of_numpy(names: str, arity: int = 1) -> None:
+    """Functions of floats that NumPy has under the same names."""
+    for name in names.split():
+        _math(name, getattr(np, name), arity)
 
 
 def _reference(name: str) -> Callable[..., object]:
@@ -101,145 +126,99 @@ def in_full(call: Call) -> Expr | None:
     return None if formula is None else expanded(formula, call)
 
 
-_math("exp", np.exp)
-_math("exp2", np.exp2)
+_of_numpy("exp exp2")
 _math("fast_exp2", np.exp2)  # to 2 units in the last place; what is below the smallest normal number may be 0
 _math("exp10", lambda x: np.power(10.0, x))
-_math("log", np.log)
-_math("log2", np.log2)
-_math("log10", np.log10)
-_math("log1p", np.log1p)
-_math("sqrt", np.sqrt)
+_of_numpy("log log2 log10 log1p sqrt")
 _math("rsqrt", lambda x: 1.0 / np.sqrt(x))
-_math("sin", np.sin)
-_math("cos", np.cos)
-_math("tan", np.tan)
-_math("tanh", np.tanh)
-_math("sinh", np.sinh)
-_math("cosh", np.cosh)
+_of_numpy("sin cos tan tanh sinh cosh")
 _math("atan", np.arctan)
 _math("atan2", np.arctan2, 2)
 _math("erf", _erf_reference)
 composed("sigmoid", "(exp(-abs(x)) if x < 0 else 1) / (1 + exp(-abs(x)))")  # small numbers are no zeros
 _math("pow", np.power, 2)
-_math("fmod", np.fmod, 2)
-_math("floor", np.floor)
-_math("ceil", np.ceil)
-_math("trunc", np.trunc)
-_math("round", np.round)
+_of_numpy("fmod", 2)
+_of_numpy("floor ceil trunc round")
 _math("fma", lambda a, b, c: a * b + c, 3)
-_math("isnan", np.isnan)
-_math("isinf", np.isinf)
-_math("isfinite", np.isfinite)
+_of_numpy("isnan isinf isfinite")
 
 register(Intrinsic("abs", 1, np.abs))
 register(Intrinsic("popcount", 1, lambda x: np.bitwise_count(np.asarray(x).view(f"u{np.asarray(x).dtype.itemsize}"))))
-register(Intrinsic("sync_threads", 0, None, pure=False, collective=True))
+declare("sync_threads/0", pure=False, collective=True)
 # Shows a line: a text with ``{}`` for each number that follows (`ops.prints`).
-register(Intrinsic("print_line", None, None, pure=False))
+declare("print_line/*", pure=False)
 
 # Atomics on one element: a Region of it, the value, and the memory order as a text; the old value comes back.
-for _kind in ("add", "max", "min", "and", "or", "xor", "exchange"):
-    register(Intrinsic(f"atomic_{_kind}", 3, None, pure=False))
-register(Intrinsic("atomic_load", 2, None, pure=False))
-register(Intrinsic("atomic_store", 3, None, pure=False))
+declare("atomic_add/3 atomic_max/3 atomic_min/3 atomic_and/3 atomic_or/3 atomic_xor/3 atomic_exchange/3", pure=False)
+declare("atomic_load/2 atomic_store/3", pure=False)
 # Whether any, or every, element of a Region differs from zero.
-register(Intrinsic("any_of", 1, None))
-register(Intrinsic("all_of", 1, None))
+declare("any_of/1 all_of/1")
 
 # A kernel that begins before the one before it has ended: waits until that has; lets the next one begin.
-register(Intrinsic("griddepcontrol_wait", 0, None, pure=False))
-register(Intrinsic("griddepcontrol_launch_dependents", 0, None, pure=False))
+declare("griddepcontrol_wait/0 griddepcontrol_launch_dependents/0", pure=False)
 # A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
-register(Intrinsic("settle", 1, None, pure=False))
+declare("settle/1", pure=False)
 # Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave
 # for the next one to go on, and what the first one does when all turns have been taken.
-register(Intrinsic("take_turn", 1, None, pure=False))
-register(Intrinsic("pass_turn", 0, None, pure=False))
-register(Intrinsic("end_turns", 0, None, pure=False))
+declare("take_turn/1 pass_turn/0 end_turns/0", pure=False)
 # A meeting of all threads of all blocks of a grid; passes add the word in which blocks count one another.
-register(Intrinsic("grid_sync", None, None, pure=False))
-# A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is.
-register(Intrinsic("cluster_sync", 0, None, pure=False, collective=True))
-register(Intrinsic("cluster_arrive", 0, None, pure=False))
-register(Intrinsic("cluster_arrive_relaxed", 0, None, pure=False))  # orders nothing but barriers that were fenced
-register(Intrinsic("cluster_wait", 0, None, pure=False))
-register(Intrinsic("cluster_rank", 0, None))
+declare("grid_sync/*", pure=False)
+# A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is. A relaxed
+# arrival orders nothing but barriers that were fenced.
+declare("cluster_sync/0", pure=False, collective=True)
+declare("cluster_arrive/0 cluster_arrive_relaxed/0 cluster_wait/0", pure=False)
+declare("cluster_rank/0")
 
 # A row of barriers in shared memory comes to be: its Region, whose threads use it ("block" or "cluster"), the arrivals
 # of each. Then one barrier as a Region: a wait for a phase's parity; each thread's arrival, here or in a block of the
 # cluster; bytes.
-for _name, _arity in (
-    ("begin_barriers", None),
-    ("mbarrier_wait", 2),
-    ("mbarrier_arrive", 1),
-    ("mbarrier_arrive_cluster", 2),
-    ("mbarrier_expect_tx", 2),
-    ("mbarrier_arrive_expect_tx", 2),
-    ("cp_async_mbarrier_arrive_noinc", 1),
-):
-    register(Intrinsic(_name, _arity, None, pure=False))
+declare("begin_barriers/* mbarrier_wait/2 mbarrier_arrive/1 mbarrier_arrive_cluster/2", pure=False)
+declare("mbarrier_expect_tx/2 mbarrier_arrive_expect_tx/2 cp_async_mbarrier_arrive_noinc/1", pure=False)
 # Named barriers: number and threads; threads of a warp; registers that a warpgroup's threads keep.
-register(Intrinsic("named_barrier_sync", 2, None, pure=False))
-register(Intrinsic("named_barrier_arrive", 2, None, pure=False))
-register(Intrinsic("sync_warp", 0, None, pure=False))
-register(Intrinsic("setmaxnreg", 1, None, pure=False))
-register(Intrinsic("fence_proxy_async", 0, None, pure=False))
-register(Intrinsic("schedule_fence", 0, None, pure=False))  # compilers move nothing over it
+declare("named_barrier_sync/2 named_barrier_arrive/2 sync_warp/0 setmaxnreg/1 fence_proxy_async/0", pure=False)
+declare("schedule_fence/0", pure=False)  # compilers move nothing over it
 register(Intrinsic("settled", 1, lambda x: x))  # a value that is there, not only on its way
 register(Intrinsic("agreed", 1, lambda x: x))  # the same of a condition that all threads answer alike
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
-register(Intrinsic("cp_async", 2, None, pure=False, reads_only=(1,)))
-register(Intrinsic("cp_async_zfill", 3, None, pure=False, checks_bounds=True, reads_only=(1,)))
+declare("cp_async/2", pure=False, reads_only=(1,))
+declare("cp_async_zfill/3", pure=False, checks_bounds=True, reads_only=(1,))
 
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
-register(Intrinsic("lane_index", 0, None))
-for _name, _fold in (
-    ("add", np.add),
-    ("mul", np.multiply),
-    ("min", LEAST),
-    ("max", GREATEST),
-    ("and", np.bitwise_and),
-    ("or", np.bitwise_or),
-    ("xor", np.bitwise_xor),
-    ("all", np.logical_and),
-    ("any", np.logical_or),
-):
+declare("lane_index/0")
+_FOLDS = {
+    "add": np.add, "mul": np.multiply, "min": LEAST, "max": GREATEST, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "all": np.logical_and, "any": np.logical_or,
+}  # fmt: skip
+for _name, _fold in _FOLDS.items():
     register(Intrinsic(f"lanes_{_name}", 1, functools.partial(_fold.reduce, axis=-1)))
 EVERY_OTHER = ("even_lanes", "odd_lanes")
 """Every other lane of two vectors that follow one another, from the first one on or from the second one on."""
 for _odd, _name in enumerate(EVERY_OTHER):
     register(Intrinsic(_name, 2, functools.partial(_every_other, _odd)))
 # Threads of a warp tell one another a value, by lane or by distance, and whether a condition holds, one bit a lane.
-for _name in ("shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"):
-    register(Intrinsic(_name, 2, None, collective=True))
-register(Intrinsic("ballot", 1, None, collective=True))
+declare("shuffle/2 shuffle_xor/2 shuffle_up/2 shuffle_down/2 ballot/1", collective=True)
 # The lanes of a warp that have the same value as this one, one bit a lane; all of them where all have the same, else
 # none.
-for _name in ("match_any", "match_all"):
-    register(Intrinsic(_name, 1, None, collective=True))
+declare("match_any/1 match_all/1", collective=True)
 # The values of all lanes of a warp combined, in every lane; votes of a whole block, which meets in them.
-for _name in ("add", "min", "max", "and", "or", "xor"):
-    register(Intrinsic(f"warp_{_name}", 1, None, collective=True))
+declare("warp_add/1 warp_min/1 warp_max/1 warp_and/1 warp_or/1 warp_xor/1", collective=True)
 # The sum over all lanes that the machine runs together: a warp's, or a wave's of 64.
-register(Intrinsic("simdgroup_add", 1, None, collective=True))
-for _name in ("and", "or", "count"):
-    register(Intrinsic(f"sync_threads_{_name}", 1, None, pure=False, collective=True))
+declare("simdgroup_add/1", collective=True)
+declare("sync_threads_and/1 sync_threads_or/1 sync_threads_count/1", pure=False, collective=True)
 # Four bytes, four bytes, and the sum that gets their products, as Regions.
-register(Intrinsic("dp4a", 3, None, pure=False))
-# A function of the device's own language: its name, then numbers and places.
+declare("dp4a/3", pure=False)
 # Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does
 # not exist.
 register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True, reads_only=(0,)))
 register(Intrinsic("prefetch_far", 1, lambda _: 0, pure=False, checks_bounds=True, reads_only=(0,)))
 # Vectors stored one behind the other past the caches, where a condition holds; in order for other threads behind a
 # fence.
-register(Intrinsic("stream", None, None, pure=False))
+declare("stream/*", pure=False)
 # The elements of a Region as the first lanes of a vector, 0 behind them; the first lanes of a vector stored to a
 # Region.
-register(Intrinsic("load_first", 1, None))
-register(Intrinsic("store_first", 2, None, pure=False))
+declare("load_first/1")
+declare("store_first/2", pure=False)
 # How many elements from a place on until a vector could be stored past the caches, where a condition holds; else 0.
-register(Intrinsic("stream_head", 2, None))
-
-register(Intrinsic("call_extern", None, None, pure=False))
+declare("stream_head/2")
+# A function of the device's own language: its name, then numbers and places.
+declare("call_extern/*", pure=False)
