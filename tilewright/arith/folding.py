@@ -26,19 +26,11 @@ def _shift_right(a: int, b: int) -> int | None:
 
 
 _INTEGERS: dict[str, Callable[[int, int], Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if b else None,
-    "floormod": lambda a, b: a % b if b else None,
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "shl": _shift_left,
-    "shr": _shift_right,
-    "min": min,
-    "max": max,
-}
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b if b else None, "floormod": lambda a, b: a % b if b else None,
+    "and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "shl": _shift_left,
+    "shr": _shift_right, "min": min, "max": max,
+}  # fmt: skip
 
 _FLOATS: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda a, b: a + b,

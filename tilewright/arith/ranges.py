@@ -98,19 +98,11 @@ def _shift_right(a: Interval, b: Interval) -> Interval:
 
 
 _OPERATIONS: dict[str, Callable[[Interval, Interval], Interval]] = {
-    "add": intervals.add,
-    "sub": lambda a, b: intervals.add(a, intervals.negate(b)),
-    "mul": intervals.multiply,
-    "floordiv": intervals.floordiv,
-    "floormod": intervals.floormod,
-    "min": intervals.minimum,
-    "max": intervals.maximum,
-    "and": intervals.bitwise_and,
-    "or": intervals.bitwise_or_xor,
-    "xor": intervals.bitwise_or_xor,
-    "shl": _shift_left,
-    "shr": _shift_right,
-}
+    "add": intervals.add, "sub": lambda a, b: intervals.add(a, intervals.negate(b)), "mul": intervals.multiply,
+    "floordiv": intervals.floordiv, "floormod": intervals.floormod, "min": intervals.minimum,
+    "max": intervals.maximum, "and": intervals.bitwise_and, "or": intervals.bitwise_or_xor,
+    "xor": intervals.bitwise_or_xor, "shl": _shift_left, "shr": _shift_right,
+}  # fmt: skip
 
 
 def _of_binary(state: State, expr: Binary) -> Interval:

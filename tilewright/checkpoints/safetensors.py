@@ -31,27 +31,12 @@ from tilewright.checkpoints.bounds import (
 from tilewright.checkpoints.whole import whole_file
 from tilewright.errors import InvalidCheckpoint
 
-DTYPES: dict[str, np.dtype] = {
-    name: np.dtype(kind)
-    for name, kind in {
-        "BOOL": np.bool_,
-        "U8": np.uint8,
-        "I8": np.int8,
-        "U16": "<u2",
-        "I16": "<i2",
-        "U32": "<u4",
-        "I32": "<i4",
-        "U64": "<u8",
-        "I64": "<i8",
-        "F16": "<f2",
-        "F32": "<f4",
-        "F64": "<f8",
-        "BF16": ml_dtypes.bfloat16,
-        "F8_E4M3": ml_dtypes.float8_e4m3fn,
-        "F8_E5M2": ml_dtypes.float8_e5m2,
-        "F8_E8M0": ml_dtypes.float8_e8m0fnu,
-    }.items()
-}
+_KINDS = {
+    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4",
+    "U64": "<u8", "I64": "<i8", "F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": ml_dtypes.bfloat16,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+}  # fmt: skip
+DTYPES: dict[str, np.dtype] = {name: np.dtype(kind) for name, kind in _KINDS.items()}
 """Element types by their names in a header."""
 
 _NAMES = {kind: name for name, kind in DTYPES.items()}

@@ -295,21 +295,9 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
 """For each kind of report, its sentence, in which words in braces are facts, and its advice."""
 
 RANK = (
-    "assertion",
-    "out-of-bounds",
-    "misaligned",
-    "unwritten",
-    "early-read",
-    "overwritten",
-    "race",
-    "missing",
-    "accumulator",
-    "barrier",
-    "too-many",
-    "partial",
-    "divergent",
-    "deadlock",
-)
+    "assertion", "out-of-bounds", "misaligned", "unwritten", "early-read", "overwritten", "race", "missing",
+    "accumulator", "barrier", "too-many", "partial", "divergent", "deadlock",
+)  # fmt: skip
 """Which kinds tell most when several come together: causes before consequences."""
 
 

@@ -161,18 +161,11 @@ def _fma(state: Evaluator, node: Call) -> Numbers:
     return fused_multiply_add(values, node.dtype)
 
 
-for _name in (
-    "griddepcontrol_wait",
-    "griddepcontrol_launch_dependents",
-    "take_turn",
-    "pass_turn",
-    "end_turns",
-    "settle",
-    "sync_warp",
-    "setmaxnreg",
-    "fence_proxy_async",
-    "schedule_fence",
-):
+_NOTHING_TO_DO = (
+    "griddepcontrol_wait griddepcontrol_launch_dependents take_turn pass_turn end_turns settle sync_warp "
+    "setmaxnreg fence_proxy_async schedule_fence"
+)
+for _name in _NOTHING_TO_DO.split():
     SPECIAL_CALLS[_name] = lambda state, node: 0  # kernels, and statements of threads, run one after the other
 SPECIAL_CALLS["fma"] = _fma
 SPECIAL_CALLS["lane_index"] = _lane_index

@@ -180,14 +180,8 @@ SPECIAL_CALLS: dict[str, Callable[[Any, Call], Numbers]] = {}
 """Functions that touch memory or threads, as ``function(state, call)``; `calls` and the targets fill it in."""
 
 _EVALUATE: Mapping[type[Expr], Callable[[Evaluator, Any], Numbers]] = {
-    nodes.Const: Evaluator._const,
-    nodes.Var: Evaluator._var,
-    nodes.Binary: Evaluator._binary,
-    nodes.Unary: Evaluator._unary,
-    nodes.Cast: Evaluator._cast,
-    nodes.Reinterpret: Evaluator._reinterpret,
-    nodes.Select: Evaluator._select,
-    nodes.Call: Evaluator._call,
-    nodes.Load: Evaluator._load,
+    nodes.Const: Evaluator._const, nodes.Var: Evaluator._var, nodes.Binary: Evaluator._binary,
+    nodes.Unary: Evaluator._unary, nodes.Cast: Evaluator._cast, nodes.Reinterpret: Evaluator._reinterpret,
+    nodes.Select: Evaluator._select, nodes.Call: Evaluator._call, nodes.Load: Evaluator._load,
     nodes.Broadcast: Evaluator._broadcast,
-}
+}  # fmt: skip

@@ -317,33 +317,16 @@ _Simple: TypeAlias = "Callable[[Executor, Any], None]"
 _Compound: TypeAlias = "Callable[[Executor, Any], Steps]"
 
 _SIMPLE: Mapping[type[Statement], _Simple] = {
-    nodes.Let: Executor._let,
-    nodes.Allocate: Executor._allocate,
-    nodes.Store: Executor._store,
-    nodes.Break: Executor._break,
-    nodes.Continue: Executor._continue,
-    nodes.Return: Executor._return,
-    nodes.Assert: Executor._assert,
-    nodes.Assume: Executor._assume,
-    nodes.Print: show,
-    nodes.Commit: Executor._landed,
-    nodes.Wait: Executor._landed,
-    nodes.Channel: Executor._channel,
-    nodes.Publish: Executor._hand_on,
-    nodes.Release: Executor._hand_on,
-}
+    nodes.Let: Executor._let, nodes.Allocate: Executor._allocate, nodes.Store: Executor._store,
+    nodes.Break: Executor._break, nodes.Continue: Executor._continue, nodes.Return: Executor._return,
+    nodes.Assert: Executor._assert, nodes.Assume: Executor._assume, nodes.Print: show,
+    nodes.Commit: Executor._landed, nodes.Wait: Executor._landed, nodes.Channel: Executor._channel,
+    nodes.Publish: Executor._hand_on, nodes.Release: Executor._hand_on,
+}  # fmt: skip
 
 _COMPOUND: Mapping[type[Statement], _Compound] = {
-    nodes.Seq: Executor._seq,
-    nodes.If: Executor._if,
-    nodes.For: Executor._for,
-    nodes.Pipelined: Executor._pipelined,
-    nodes.While: Executor._while,
-    nodes.Parallel: Executor._parallel,
-    nodes.Kernel: Executor._kernel,
-    nodes.Acquire: Executor._await_slot,
-    nodes.Receive: Executor._await_slot,
-    nodes.Roles: Executor._roles,
-    nodes.Evaluate: Executor._evaluate_in_steps,
-    TileOperator: Executor._operator,
-}
+    nodes.Seq: Executor._seq, nodes.If: Executor._if, nodes.For: Executor._for, nodes.Pipelined: Executor._pipelined,
+    nodes.While: Executor._while, nodes.Parallel: Executor._parallel, nodes.Kernel: Executor._kernel,
+    nodes.Acquire: Executor._await_slot, nodes.Receive: Executor._await_slot, nodes.Roles: Executor._roles,
+    nodes.Evaluate: Executor._evaluate_in_steps, TileOperator: Executor._operator,
+}  # fmt: skip

@@ -101,19 +101,8 @@ class View:
     """
 
     __slots__ = (
-        "bits",
-        "data",
-        "dtype",
-        "guarded",
-        "lane_elements",
-        "lane_offset",
-        "lanes",
-        "name",
-        "safe",
-        "shadow",
-        "shape",
-        "strides",
-        "written",
+        "bits", "data", "dtype", "guarded", "lane_elements", "lane_offset", "lanes", "name", "safe", "shadow",
+        "shape", "strides", "written",
     )  # fmt: skip
 
     def __init__(

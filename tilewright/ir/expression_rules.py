@@ -203,16 +203,7 @@ def _width(of: DType) -> int:
 
 
 _RULES: dict[type, Callable[[Any, Stage], Iterator[str]]] = {
-    ir.Const: _const,
-    ir.Var: _var,
-    ir.Binary: _binary,
-    ir.Unary: _unary,
-    ir.Cast: _cast,
-    ir.Reinterpret: _reinterpret,
-    ir.Select: _select,
-    ir.Call: _call,
-    ir.Load: _load,
-    ir.Broadcast: _broadcast,
-    ir.TensorMap: _tensor_map,
-    ir.Region: _region,
-}
+    ir.Const: _const, ir.Var: _var, ir.Binary: _binary, ir.Unary: _unary, ir.Cast: _cast,
+    ir.Reinterpret: _reinterpret, ir.Select: _select, ir.Call: _call, ir.Load: _load, ir.Broadcast: _broadcast,
+    ir.TensorMap: _tensor_map, ir.Region: _region,
+}  # fmt: skip

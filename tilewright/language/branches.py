@@ -54,58 +54,12 @@ class Escaped:
         raise EscapedName(*self.__dict__["_why"])
 
 
-for _name in (
-    *[
-        "add",
-        "radd",
-        "sub",
-        "rsub",
-        "mul",
-        "rmul",
-        "truediv",
-        "rtruediv",
-        "floordiv",
-        "rfloordiv",
-        "mod",
-        "rmod",
-        "pow",
-        "rpow",
-        "neg",
-        "pos",
-        "abs",
-        "invert",
-        "and",
-        "rand",
-        "or",
-        "ror",
-        "xor",
-        "rxor",
-        "lshift",
-        "rlshift",
-        "rshift",
-        "rrshift",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "bool",
-        "index",
-        "int",
-        "float",
-        "iter",
-        "hash",
-        "len",
-        "getitem",
-        "setitem",
-        "getattr",
-        "setattr",
-        "call",
-        "enter",
-        "exit",
-    ],
-):
+_OPERATIONS = (
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs invert and "
+    "rand or ror xor rxor lshift rlshift rshift rrshift eq ne lt le gt ge bool index int float iter hash len "
+    "getitem setitem getattr setattr call enter exit"
+)
+for _name in _OPERATIONS.split():
     setattr(Escaped, f"__{_name}__", Escaped._fail)
 
 

@@ -57,29 +57,6 @@ FloorDiv, FloorMod, Mod, Min, Max = T.floordiv, T.floormod, T.truncmod, T.min, T
 EQ, NE, LT, LE, GT, GE = operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge
 indexdiv, indexmod, Evaluate, Broadcast = T.floordiv, T.floormod, T.evaluate, T.Broadcast
 
-WORDS: dict[str, object] = {
-    name: globals()[name]
-    for name in (
-        "Add",
-        "And",
-        "Div",
-        "EQ",
-        "FloatImm",
-        "FloorDiv",
-        "FloorMod",
-        "GE",
-        "GT",
-        "IntImm",
-        "LE",
-        "LT",
-        "Max",
-        "Min",
-        "Mod",
-        "Mul",
-        "NE",
-        "Not",
-        "Or",
-        "Sub",
-    )
-}
+_NAMES = "Add And Div EQ FloatImm FloorDiv FloorMod GE GT IntImm LE LT Max Min Mod Mul NE Not Or Sub"
+WORDS: dict[str, object] = {name: globals()[name] for name in _NAMES.split()}
 """Those that programs write as words of ``T``, where TileLang had them until 0.1.13."""

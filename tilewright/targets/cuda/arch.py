@@ -138,36 +138,16 @@ _KB, _MB = 1 << 10, 1 << 20
 _LARGE_HOPPER = {"shared_per_multiprocessor": 228 * _KB, "barrier_pool": 64}
 _H200 = {**_LARGE_HOPPER, "cores": 132, "l2_bytes": 50 * _MB}
 _B200 = {**_LARGE_HOPPER, "cores": 148, "l2_bytes": 126 * _MB}
-_RTX = {
-    "shared_per_multiprocessor": 100 * _KB, "warps_per_multiprocessor": 48, "blocks_per_multiprocessor": 24,
-    "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24,
-}  # fmt: skip
+_SMALL = {"shared_per_multiprocessor": 100 * _KB, "warps_per_multiprocessor": 48}
+_RTX = {**_SMALL, "blocks_per_multiprocessor": 24, "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24}
 _OWN = frozenset({"setmaxnreg"})
 
 ARCHITECTURES: Mapping[str, CudaArch] = {
     arch.name: arch
     for arch in (
         _arch("sm_80", 80, _AMPERE | {"mma_int4"}, shared_per_multiprocessor=164 * _KB, cores=108, l2_bytes=40 * _MB),
-        _arch(
-            "sm_86",
-            86,
-            _AMPERE | {"mma_int4"},
-            shared_per_multiprocessor=100 * _KB,
-            warps_per_multiprocessor=48,
-            blocks_per_multiprocessor=16,
-            cores=84,
-            l2_bytes=6 * _MB,
-        ),
-        _arch(
-            "sm_89",
-            89,
-            _ADA | {"mma_int4"},
-            shared_per_multiprocessor=100 * _KB,
-            warps_per_multiprocessor=48,
-            blocks_per_multiprocessor=24,
-            cores=142,
-            l2_bytes=96 * _MB,
-        ),
+        _arch("sm_86", 86, _AMPERE | {"mma_int4"}, **_SMALL, blocks_per_multiprocessor=16, cores=84, l2_bytes=6 * _MB),
+        _arch("sm_89", 89, _ADA | {"mma_int4"}, **_SMALL, blocks_per_multiprocessor=24, cores=142, l2_bytes=96 * _MB),
         _arch("sm_90", 90, _HOPPER, **_H200),
         _arch("sm_90a", 90, _HOPPER | _OWN | {"wgmma"}, **_H200),
         _arch("sm_100", 100, _BLACKWELL, **_B200),

@@ -79,23 +79,20 @@ class MachineLoop:
 
     def mix(self) -> dict[str, int]:
         """How many instructions of each kind."""
-        kinds = Counter(
-            "products"
-            if _PRODUCT.match(name)
-            else "LDS"
-            if name.startswith("ds_")
-            else "memory"
-            if name.startswith(("global_", "buffer_", "flat_"))
-            else "scratch"
-            if name.startswith("scratch_")
-            else "vector"
-            if name.startswith("v_")
-            else "waits"
-            if name.startswith(("s_wait", "s_nop", "s_barrier"))
-            else "scalar"
-            for name in self.names
-        )
-        return dict(kinds.most_common())
+        return dict(Counter(map(_kind, self.names)).most_common())
+
+
+_BEGINNINGS = {
+    "LDS": ("ds_",), "memory": ("global_", "buffer_", "flat_"), "scratch": ("scratch_",), "vector": ("v_",),
+    "waits": ("s_wait", "s_nop", "s_barrier"),
+}  # fmt: skip
+
+
+def _kind(name: str) -> str:
+    """What an instruction is counted as."""
+    if _PRODUCT.match(name):
+        return "products"
+    return next((kind for kind, beginnings in _BEGINNINGS.items() if name.startswith(beginnings)), "scalar")
 
 
 def code_of_kernel(assembly: str, name: str) -> str:
