@@ -30,7 +30,7 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("tile_ops", "decoding", "reductions", "positions", "convolution", "sparse_products", "scaled_products"),
     ),
     "loops": ("Loops and branches", ("loops", "branch_words")),
-    "scalars": ("Scalars", ("math", "operators", "directed_rounding", "vectors", "wide_words")),
+    "scalars": ("Scalars", ("math", "conversions", "operators", "directed_rounding", "vectors", "wide_words")),
     "atomics": ("Atomics", ("atomics",)),
     "threads": ("Threads and warps", ("warps", "thread_words", "matrix_words", "random_numbers")),
     "barriers": (

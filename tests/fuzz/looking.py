@@ -80,7 +80,7 @@ def compiled_afresh() -> Iterator[None]:
     """What the disk keeps of programs is told apart by the files of the package, and these stay as they are."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch("tilewright.runtime.kernel.lowered", compile_function))
-        stack.enter_context(mock.patch("tilewright.language.control_flow.kept", lambda _, __, rewrite: rewrite()))
+        stack.enter_context(mock.patch("tilewright.language.rewriting.kept", lambda _, __, rewrite: rewrite()))
         yield
 
 

@@ -16,10 +16,11 @@ import tilewright.language as T
 from tilewright.compat.tilelang.layout import make_swizzled_layout
 from tilewright.ir.dtypes import ALL, FLOAT64, pack
 from tilewright.ir.nodes import TILE_OPERATORS, Expr
-from tilewright.language.buffers import TensorProxy, region_of
+from tilewright.language.buffers import region_of
 from tilewright.language.builder import record_operator
 from tilewright.language.proxies import as_expr, is_number
 from tilewright.language.source import statement_here
+from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFunction

@@ -109,10 +109,10 @@ def test_imports_upwards_are_fine(text: str) -> None:
 
 
 LATER = {
-    ("language.buffers", "language.external"), ("language.buffers", "language.math"),
-    ("language.dtypes", "language.math"), ("language.dtypes", "language.tensors"),
+    ("language.buffers", "language.external"),
+    ("language.dtypes", "language.conversions"), ("language.dtypes", "language.tensors"),
     ("language.dtypes", "language.vectors"),
-    ("language.math", "language.wide_words"), ("language.vectors", "language.math"),
+    ("language.vectors", "language.conversions"),
     ("matmul.packed", "matmul.product"), ("matmul.packed", "matmul.torch_operators"),
     ("matmul.fp8_operator", "matmul.fp8"),
 }  # fmt: skip

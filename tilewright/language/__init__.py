@@ -50,6 +50,7 @@ from tilewright.language.annotations import (
 )
 from tilewright.language.atomics import atomic_addx2, atomic_addx4, atomic_load, atomic_store
 from tilewright.language.choices import suited
+from tilewright.language.conversions import Cast, cast, infinity, max_value, min_value, reinterpret
 from tilewright.language.debug import device_assert
 from tilewright.language.decoding import decode, unpack
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
@@ -84,14 +85,12 @@ from tilewright.language.loops import (
 from tilewright.language.machines import machine, traced_for
 from tilewright.language.macro import Ref, inline, macro
 from tilewright.language.math import (
-    Cast,
     Select,
     align_up,
     bitwise_and,
     bitwise_not,
     bitwise_or,
     bitwise_xor,
-    cast,
     cdiv,
     ceildiv,
     clamp,
@@ -99,11 +98,7 @@ from tilewright.language.math import (
     floormod,
     if_then_else,
     index_to_coordinates,
-    infinity,
-    max_value,
-    min_value,
     popcount,
-    reinterpret,
     shift_left,
     shift_right,
 )

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.language.buffers import RegionProxy, TensorProxy, borrow_extents, region_of
+from tilewright.language.buffers import RegionProxy, borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
@@ -25,6 +25,7 @@ from tilewright.language.proxies import (
     one_of,
 )
 from tilewright.language.source import statement_here
+from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, lane_at, lanes_of
 from tilewright.ops.copy import TMA_STORES
 

@@ -8,12 +8,12 @@ from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.nodes import Break, Const, If, Seq, Statement, Unary, While
-from tilewright.language.buffers import TensorProxy
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.mistakes import LoopOutsideKernel, SymbolicIteration
 from tilewright.language.mistakes_of_scopes import EscapedName, LoopExit
 from tilewright.language.proxies import Scalar, condition, describe
 from tilewright.language.source import statement_here
+from tilewright.language.tensor_proxies import TensorProxy
 
 
 class LoopContext:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, overload
-
-import numpy as np
+from typing import Any, NoReturn, overload
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, DType
@@ -13,6 +10,7 @@ from tilewright.ir.sizes import size_text
 from tilewright.language import mistakes
 from tilewright.language.builder import Frame, active, in_kernel
 from tilewright.language.dtypes import NumberType
+from tilewright.language.math import index_to_coordinates
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.proxies import (
     Element,
@@ -29,71 +27,11 @@ from tilewright.language.proxies import (
 from tilewright.language.reaches import is_negative
 from tilewright.language.slices import length
 from tilewright.language.source import statement_here
+from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, common_lanes, kept, lane_of
 
 TILELANG_SCOPES = {"shared": "shared.dyn", "fragment": "local.fragment", "scalar": "local.var"}
 """TileLang's names of memories, where they are not ours."""
-
-
-class TensorProxy:
-    """Base of what has elements: whole buffers and parts of them."""
-
-    __slots__ = ()
-
-    @property
-    def description(self) -> str:
-        """What it is called in messages."""
-        return "a tensor"
-
-    if not TYPE_CHECKING:  # a type checker knows what there is
-
-        def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):
-                raise AttributeError(name)
-            raise mistakes.UnknownAttribute(self.description, name, dir(type(self)))
-
-    def __bool__(self) -> bool:
-        raise mistakes.TensorCondition(self.description)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> NoReturn:
-        raise mistakes.TensorOperand(f"np.{ufunc.__name__}", self.description)
-
-    @classmethod
-    def __torch_function__(cls, function: Callable[..., object], *_: object) -> NoReturn:
-        raise mistakes.TensorOperand(f"torch.{getattr(function, '__name__', 'function')}", "a tensor of the program")
-
-    def __iter__(self) -> NoReturn:
-        raise mistakes.SymbolicIteration(self.description)
-
-    if TYPE_CHECKING:  # the operators, which the lines below refuse one by one
-
-        def _of_two(self, other: object, /) -> NoReturn: ...
-        def __neg__(self) -> NoReturn: ...
-
-        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _of_two
-        __matmul__ = __lt__ = __gt__ = __le__ = __ge__ = _of_two
-
-
-def _refusing(sign: str) -> Callable[..., NoReturn]:
-    def operate(self: TensorProxy, *other: object) -> NoReturn:
-        raise mistakes.TensorOperand(f"`{sign}`", self.description)
-
-    return operate
-
-
-for _names, _sign in (
-    ("add radd", "+"),
-    ("sub rsub neg", "-"),
-    ("mul rmul", "*"),
-    ("truediv rtruediv", "/"),
-    ("matmul", "@"),
-    ("lt", "<"),
-    ("gt", ">"),
-    ("le", "<="),
-    ("ge", ">="),
-):
-    for _name in _names.split():
-        setattr(TensorProxy, f"__{_name}__", _refusing(_sign))
 
 
 def _run(start: ir.Extent, size: ir.Extent, what: str) -> Vector:
@@ -196,7 +134,6 @@ class BufferProxy(TensorProxy):
     ) -> Any:  # a pointer, which kernels hand on or index
         """`T.access_ptr` of its first element, or of the one `offset` behind it in row-major order."""
         from tilewright.language.external import access_ptr  # which speaks of buffers
-        from tilewright.language.math import index_to_coordinates
 
         if isinstance(offset, int) and offset == 0:
             return access_ptr(self, access_mask) if extent is None else access_ptr(self, access_mask, extent=extent)

@@ -18,16 +18,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from tilewright.language.kept import kept
 from tilewright.language.mistakes import UNSUPPORTED, UnsupportedStatement
-from tilewright.language.scope import Scope
-from tilewright.language.source import FunctionSource, enter_statements, source_of
+from tilewright.language.source import FunctionSource
 
 SCOPE = "__scope__"
-OPEN_SCOPE = "__open_scope__"
 BUILTIN_NAMES = frozenset({"print", "breakpoint", "min", "max", "round"})
 
 
@@ -51,13 +47,13 @@ class Rewrite(ast.NodeTransformer):
 
     def assign_name(self, name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
         """``name = __scope__.assign("name", value)``."""
-        return _assigned(name, self.call("assign", _text(name), value, at=at), at)
+        return assigned(name, self.call("assign", text_of(name), value, at=at), at)
 
     def named(self, names: Sequence[str], value: ast.expr) -> ast.expr:
         """The names as text; where the value comes from a call, they are announced to it first."""
         if any(isinstance(part, ast.Call) for part in ast.walk(value)):
-            return self.call("naming", *map(_text, names), at=value)
-        return _text(names[0]) if len(names) == 1 else ast.Tuple([_text(name) for name in names], ast.Load())
+            return self.call("naming", *map(text_of, names), at=value)
+        return text_of(names[0]) if len(names) == 1 else ast.Tuple([text_of(name) for name in names], ast.Load())
 
     def block(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         rewritten: list[ast.stmt] = []
@@ -71,7 +67,7 @@ class Rewrite(ast.NodeTransformer):
         names = sorted(_stored_names(statements))
         if not names:
             return []
-        body = [_assigned(name, self.call("after", _text(name), at=at), at) for name in names]
+        body = [assigned(name, self.call("after", text_of(name), at=at), at) for name in names]
         return [_place(ast.If(_attribute(handle, "symbolic"), body, []), at)]
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
@@ -90,13 +86,13 @@ class Rewrite(ast.NodeTransformer):
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         if len(node.targets) == 1 and names:
             announced = self.named(names, value)
-            return _assigned(names[0], self.call("assign", announced, self.visit(value), at=node), node)
+            return assigned(names[0], self.call("assign", announced, self.visit(value), at=node), node)
         if len(node.targets) == 1 and isinstance(node.targets[0], (ast.Tuple, ast.List)):
             return self._unpack(node, node.targets[0])
         if len(node.targets) == 1:
             return self.generic_visit(node)
         temporary = self.fresh("value")
-        shared = _assigned(temporary, self.visit(value), node)
+        shared = assigned(temporary, self.visit(value), node)
         parts = (ast.Assign([target], ast.Name(temporary, ast.Load())) for target in node.targets)
         return [shared, *self.block([_place(part, node) for part in parts])]
 
@@ -122,11 +118,11 @@ class Rewrite(ast.NodeTransformer):
         return statements
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
-        op = _text(type(node.op).__name__)
+        op = text_of(type(node.op).__name__)
         if isinstance(node.target, ast.Name):
             old = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
-            call = self.call("augment", _text(node.target.id), op, old, self.visit(node.value), at=node)
-            return _assigned(node.target.id, call, node)
+            call = self.call("augment", text_of(node.target.id), op, old, self.visit(node.value), at=node)
+            return assigned(node.target.id, call, node)
         if isinstance(node.target, ast.Subscript):
             key = ast.Subscript(_attribute(SCOPE, "key"), self.visit(node.target.slice), ast.Load())
             parts = self.visit(node.target.value), _place(key, node.target), op, self.visit(node.value)
@@ -142,17 +138,17 @@ class Rewrite(ast.NodeTransformer):
             if name not in self.parameters:
                 return _place(ast.Pass(), node)
             old = _place(ast.Name(name, ast.Load()), node.target)
-            call = self.call("annotate", _text(name), self.visit(node.annotation), old, at=node.annotation)
+            call = self.call("annotate", text_of(name), self.visit(node.annotation), old, at=node.annotation)
         else:
             announced = self.named([name], node.value)
             call = self.call("typed", announced, _thunk(node.annotation), self.visit(node.value), at=node)
-        return _assigned(name, call, node)
+        return assigned(name, call, node)
 
     # Control flow -------------------------------------------------------------------------------
 
     def visit_If(self, node: ast.If) -> list[ast.stmt]:
         handle = self.fresh("if")
-        made = _assigned(handle, self.call("branch", self.visit(node.test), at=node.test), node.test)
+        made = assigned(handle, self.call("branch", self.visit(node.test), at=node.test), node.test)
         then = ast.If(_method(handle, "then"), self.block(node.body), [])
         otherwise = ast.If(_method(handle, "otherwise"), self.block(node.orelse) or [ast.Pass()], [])
         statements = [made, then, otherwise, ast.Expr(_method(handle, "close"))]
@@ -175,10 +171,10 @@ class Rewrite(ast.NodeTransformer):
         self._refuse_else(node)
         handle = self.fresh("for")
         names = _target_names(node.target)
-        iterable = self.call("loop", self._iterable(node.iter), *map(_text, names), at=node.iter)
-        made = _assigned(handle, iterable, node.iter)
-        calls = (self.call("declare", _text(name), ast.Name(name, ast.Load()), at=node.target) for name in names)
-        declared = [_assigned(name, call, node.target) for name, call in zip(names, calls, strict=True)]
+        iterable = self.call("loop", self._iterable(node.iter), *map(text_of, names), at=node.iter)
+        made = assigned(handle, iterable, node.iter)
+        calls = (self.call("declare", text_of(name), ast.Name(name, ast.Load()), at=node.target) for name in names)
+        declared = [assigned(name, call, node.target) for name, call in zip(names, calls, strict=True)]
         self.loops.append(handle)
         body = self.block(node.body)
         self.loops.pop()
@@ -198,7 +194,7 @@ class Rewrite(ast.NodeTransformer):
         self._refuse_else(node)
         handle = self.fresh("while")
         forever = isinstance(node.test, ast.Constant) and bool(node.test.value)
-        made = _assigned(handle, self.call("while_loop", ast.Constant(forever), at=node.test), node.test)
+        made = assigned(handle, self.call("while_loop", ast.Constant(forever), at=node.test), node.test)
         test = ast.Call(_attribute(handle, "test"), [self.visit(node.test)], [])
         self.loops.append(handle)
         body = self.block(node.body)
@@ -207,7 +203,7 @@ class Rewrite(ast.NodeTransformer):
         return [made, _place(loop, node.test), *self.forget(handle, node.body, node.test)]
 
     def _leave(self, node: ast.Break | ast.Continue) -> ast.stmt:
-        word = _text(type(node).__name__.lower())
+        word = text_of(type(node).__name__.lower())
         test = self.call("leaves", ast.Name(self.loops[-1], ast.Load()), word, at=node)
         return _place(ast.If(test, [node], []), node)
 
@@ -217,7 +213,7 @@ class Rewrite(ast.NodeTransformer):
         if node.value is None:
             return [_place(ast.If(self.call("returns", at=node), [node], []), node)]
         result = self.fresh("result")
-        made = _assigned(result, self.visit(node.value), node)
+        made = assigned(result, self.visit(node.value), node)
         test = self.call("returns", ast.Name(result, ast.Load()), at=node)
         value = self.call("result", ast.Name(result, ast.Load()), at=node)
         return [made, _place(ast.If(test, [_place(ast.Return(value), node)], []), node)]
@@ -227,7 +223,7 @@ class Rewrite(ast.NodeTransformer):
         for item in node.items:
             names = _target_names(item.optional_vars) if item.optional_vars else []
             context = item.context_expr
-            item.context_expr = self.call("enter", self.visit(context), *map(_text, names), at=context)
+            item.context_expr = self.call("enter", self.visit(context), *map(text_of, names), at=context)
             for name in names:
                 declared.append(self.assign_name(name, ast.Name(name, ast.Load()), context))
         node.body = [*declared, *self.block(node.body)]
@@ -260,7 +256,7 @@ class Rewrite(ast.NodeTransformer):
         if len(node.ops) == 1:
             return self.generic_visit(node)
         links = [
-            ast.Tuple([_text(type(op).__name__), _thunk(self.visit(right))], ast.Load())
+            ast.Tuple([text_of(type(op).__name__), _thunk(self.visit(right))], ast.Load())
             for op, right in zip(node.ops, node.comparators, strict=True)
         ]
         return self.call("chain", self.visit(node.left), *links, at=node)
@@ -285,12 +281,12 @@ def _place(node: Any, at: ast.AST) -> Any:
     return node
 
 
-def _assigned(name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
+def assigned(name: str, value: ast.expr, at: ast.AST) -> ast.stmt:
     """``name = value``, where `at` is."""
     return _place(ast.Assign([ast.Name(name, ast.Store())], value), at)
 
 
-def _text(value: str) -> ast.expr:
+def text_of(value: str) -> ast.expr:
     return ast.Constant(value)
 
 
@@ -324,80 +320,3 @@ def _stored_names(statements: Sequence[ast.stmt]) -> set[str]:
             found.add(node.id)
         pending.extend(ast.iter_child_nodes(node))
     return found
-
-
-_REWRITTEN: dict[int, tuple[CodeType, CodeType]] = {}
-
-
-def rewritten(function: FunctionType, kind: str) -> FunctionType:
-    """`function` rewritten: same closure, globals and defaults; running it records its statements.
-
-    Parameters
-    ----------
-    kind : ``function`` (a kernel) or ``macro``.
-
-    Raises
-    ------
-    SourceUnavailable, UnsupportedStatement
-    """
-    code = function.__code__
-    if id(code) not in _REWRITTEN:
-        source = source_of(code)
-        tree, places = kept(source, code.co_freevars, lambda: (_rewritten_tree(source, code), source.statements()))
-        enter_statements(source.file, places)
-        _REWRITTEN[id(code)] = (code, _compile(tree, source.file))
-    new = _REWRITTEN[id(code)][1]
-
-    def open_scope(values: dict[str, object]) -> Scope:
-        return Scope(kind, values)
-
-    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    cells[OPEN_SCOPE] = CellType(open_scope)
-    closure = tuple(cells[name] for name in new.co_freevars)
-    made = FunctionType(new, function.__globals__, function.__name__, function.__defaults__, closure)
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__qualname__ = function.__qualname__
-    return made
-
-
-def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
-    """The rewritten function, in one whose parameters are the free variables of the original and the scope's maker."""
-    tree = source.parse()
-    parameters = [argument.arg for argument in _arguments_of(tree)]
-    body = Rewrite(source, frozenset(parameters)).block(tree.body)
-    values = ast.Dict([_text(name) for name in parameters], [ast.Name(name, ast.Load()) for name in parameters])
-    opened = ast.Call(ast.Name(OPEN_SCOPE, ast.Load()), [values], [])
-    tree.body = [_assigned(SCOPE, opened, tree.body[0]), *body]
-    tree.decorator_list, tree.returns = [], None
-    # Annotations and defaults were evaluated when the author's function was defined.
-    for argument in _arguments_of(tree):
-        argument.annotation = None
-    tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
-    enclosing = ast.arguments(
-        posonlyargs=[],
-        args=[ast.arg(name) for name in (OPEN_SCOPE, *original.co_freevars)],
-        kwonlyargs=[],
-        kw_defaults=[],
-        defaults=[],
-    )
-    factory = ast.parse("def __factory__(): pass").body[0]
-    assert isinstance(factory, ast.FunctionDef)
-    factory.args, factory.body = enclosing, [tree]
-    return ast.fix_missing_locations(ast.Module([factory], []))
-
-
-def _compile(module: ast.Module, file: str) -> CodeType:
-    """Code of the function in the middle of `_rewritten_tree`."""
-    return _inner(_inner(compile(module, file, "exec", dont_inherit=True)))
-
-
-def _inner(code: CodeType) -> CodeType:
-    """The first function that a code defines."""
-    return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
-
-
-def _arguments_of(tree: ast.FunctionDef) -> list[ast.arg]:
-    """All parameters of a function, in order."""
-    given = tree.args
-    rest = (argument for argument in (given.vararg, given.kwarg) if argument)
-    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]

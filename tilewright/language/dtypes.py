@@ -60,7 +60,7 @@ class NumberType(str):
 
     def __call__(self, *values: object) -> Any:  # a number, or a vector of several
         from tilewright.language.builder import active
-        from tilewright.language.math import cast
+        from tilewright.language.conversions import cast
         from tilewright.language.tensors import dynamic
         from tilewright.language.vectors import Vector, vector_of
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from tilewright.ir import nodes as ir
 from tilewright.language.builder import current
-from tilewright.language.control_flow import rewritten
 from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import MacroExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Variable, describe
+from tilewright.language.rewriting import rewritten
 from tilewright.language.scope import settle
 from tilewright.language.source import expression_here
 

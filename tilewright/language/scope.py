@@ -16,7 +16,7 @@ from typing import Any
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
 from tilewright.language import branches
-from tilewright.language.buffers import BufferProxy, TensorProxy, vector_in
+from tilewright.language.buffers import BufferProxy, vector_in
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement
@@ -35,6 +35,7 @@ from tilewright.language.proxies import (
     literal,
 )
 from tilewright.language.source import statement_here
+from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, kept
 
 INLINE_NODES = 24

@@ -23,7 +23,6 @@ from tilewright.language import mistakes_of_scopes
 from tilewright.language.bodies import annotated_in_body
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Builder, activate
-from tilewright.language.control_flow import rewritten
 from tilewright.language.dtypes import NumberType
 from tilewright.language.external import without_results
 from tilewright.language.interface import word
@@ -31,6 +30,7 @@ from tilewright.language.kernel import KernelContext
 from tilewright.language.launches import close_launch
 from tilewright.language.mistakes import UndefinedName, WrongArguments
 from tilewright.language.proxies import Scalar, describe
+from tilewright.language.rewriting import rewritten
 from tilewright.language.source import expression_of, parameters_span
 from tilewright.language.tensors import PointerAnnotation, PointerProxy, TensorAnnotation, TensorType
 

@@ -17,6 +17,7 @@ from tilewright.ir.visitor import walk
 from tilewright.language.builder import Frame, current, in_kernel
 from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import word
+from tilewright.language.math import if_then_else
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, is_number
 from tilewright.language.source import statement_here
@@ -154,7 +155,7 @@ def Broadcast(value: object, lanes: object) -> Vector:
 def vector_of(values: tuple[object, ...], dtype: NumberType) -> Vector:
     """The vector of some scalars in turn, or one vector's lanes converted; `dtype` is the type of all lanes
     together."""
-    from tilewright.language.math import cast, if_then_else  # which speak of buffers, which speak of vectors
+    from tilewright.language.conversions import cast  # which speaks of vectors
 
     scalar, lanes = dtype.record.scalar, dtype.lanes
     whole = values[0]

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-import tilewright.language.control_flow as control_flow
+import tilewright.language.rewriting as rewriting
 from tilewright.errors import TilewrightWarning
 from tilewright.language.kept import kept
 from tilewright.language.source import FunctionSource
@@ -30,10 +30,10 @@ def read(source, made):
     def make():
         made.append(source)
         original = compile("def add(x): pass", "f.py", "exec").co_consts[0]
-        return control_flow._rewritten_tree(source, original), source.statements()
+        return rewriting._rewritten_tree(source, original), source.statements()
 
     tree, places = kept(source, (), make)
-    return control_flow._compile(tree, source.file), places
+    return rewriting._compile(tree, source.file), places
 
 
 def test_found_again(on_disk):
@@ -79,5 +79,5 @@ def test_what_python_does_not_write_back_is_rewritten_each_time(on_disk):
 
     source = FunctionSource("f", "f.py", "def f(): return -1", 1)
     for _ in range(2):
-        assert control_flow._compile(kept(source, (), make)[0], "f.py").co_consts[-1] == -1
+        assert rewriting._compile(kept(source, (), make)[0], "f.py").co_consts[-1] == -1
     assert len(made) == 2

@@ -1,0 +1,90 @@
+"""Functions of the author in the form in which they are traced: rewritten once, kept, compiled."""
+
+from __future__ import annotations
+
+import ast
+from types import CellType, CodeType, FunctionType
+
+from tilewright.language.control_flow import SCOPE, Rewrite, assigned, text_of
+from tilewright.language.kept import kept
+from tilewright.language.scope import Scope
+from tilewright.language.source import FunctionSource, enter_statements, source_of
+
+OPEN_SCOPE = "__open_scope__"
+
+
+_REWRITTEN: dict[int, tuple[CodeType, CodeType]] = {}
+
+
+def rewritten(function: FunctionType, kind: str) -> FunctionType:
+    """`function` rewritten: same closure, globals and defaults; running it records its statements.
+
+    Parameters
+    ----------
+    kind : ``function`` (a kernel) or ``macro``.
+
+    Raises
+    ------
+    SourceUnavailable, UnsupportedStatement
+    """
+    code = function.__code__
+    if id(code) not in _REWRITTEN:
+        source = source_of(code)
+        tree, places = kept(source, code.co_freevars, lambda: (_rewritten_tree(source, code), source.statements()))
+        enter_statements(source.file, places)
+        _REWRITTEN[id(code)] = (code, _compile(tree, source.file))
+    new = _REWRITTEN[id(code)][1]
+
+    def open_scope(values: dict[str, object]) -> Scope:
+        return Scope(kind, values)
+
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    cells[OPEN_SCOPE] = CellType(open_scope)
+    closure = tuple(cells[name] for name in new.co_freevars)
+    made = FunctionType(new, function.__globals__, function.__name__, function.__defaults__, closure)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__
+    return made
+
+
+def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
+    """The rewritten function, in one whose parameters are the free variables of the original and the scope's maker."""
+    tree = source.parse()
+    parameters = [argument.arg for argument in _arguments_of(tree)]
+    body = Rewrite(source, frozenset(parameters)).block(tree.body)
+    values = ast.Dict([text_of(name) for name in parameters], [ast.Name(name, ast.Load()) for name in parameters])
+    opened = ast.Call(ast.Name(OPEN_SCOPE, ast.Load()), [values], [])
+    tree.body = [assigned(SCOPE, opened, tree.body[0]), *body]
+    tree.decorator_list, tree.returns = [], None
+    # Annotations and defaults were evaluated when the author's function was defined.
+    for argument in _arguments_of(tree):
+        argument.annotation = None
+    tree.args.defaults, tree.args.kw_defaults = [], [None] * len(tree.args.kwonlyargs)
+    enclosing = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg(name) for name in (OPEN_SCOPE, *original.co_freevars)],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
+    factory = ast.parse("def __factory__(): pass").body[0]
+    assert isinstance(factory, ast.FunctionDef)
+    factory.args, factory.body = enclosing, [tree]
+    return ast.fix_missing_locations(ast.Module([factory], []))
+
+
+def _compile(module: ast.Module, file: str) -> CodeType:
+    """Code of the function in the middle of `_rewritten_tree`."""
+    return _inner(_inner(compile(module, file, "exec", dont_inherit=True)))
+
+
+def _inner(code: CodeType) -> CodeType:
+    """The first function that a code defines."""
+    return next(constant for constant in code.co_consts if isinstance(constant, CodeType))
+
+
+def _arguments_of(tree: ast.FunctionDef) -> list[ast.arg]:
+    """All parameters of a function, in order."""
+    given = tree.args
+    rest = (argument for argument in (given.vararg, given.kwarg) if argument)
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]
