@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir.expressions import Call, Expr
-from tilewright.ir.extremes import GREATEST, LEAST
+from tilewright.ir.extremes import GREATEST, LEAST, Extreme
 from tilewright.ir.formulas import expanded, numbers
 
 
@@ -185,7 +185,7 @@ declare("cp_async_zfill/3", pure=False, checks_bounds=True, reads_only=(1,))
 
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 declare("lane_index/0")
-_FOLDS: dict[str, np.ufunc] = {
+_FOLDS: dict[str, np.ufunc | Extreme] = {
     "add": np.add, "mul": np.multiply, "min": LEAST, "max": GREATEST, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor, "all": np.logical_and, "any": np.logical_or,
 }  # fmt: skip
