@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from syntax import tree
 
+from tilewright.passes.pipeline import PIPELINE
+
 PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
 
 ROOMS = [
@@ -83,6 +85,18 @@ def test_every_module_is_in_a_room() -> None:
 def test_rooms_import_only_from_those_before_them() -> None:
     found = [wrong for path in MODULES for wrong in wrong_imports(path, tree(path))]
     assert not found, "\n".join(["imports down the order of rooms:", *found])
+
+
+def test_the_page_of_the_house_has_every_room_in_its_place() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)
+    assert [re.sub(r"(/|\.py)$", "", name) for row in rows for name in re.findall(r"`([^`]+)`", row)] == ROOMS
+
+
+def test_the_page_of_passes_has_every_pass() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture" / "passes.md").read_text(encoding="utf-8")
+    missing = {step.name for step in PIPELINE} - set(re.findall(r"`(\w+)`", page))
+    assert not missing, f"docs/architecture/passes.md says nothing of {sorted(missing)}"
 
 
 @pytest.mark.parametrize(
