@@ -55,7 +55,7 @@ class DeviceResult:
 
     tensor: Any
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
         values = self.tensor.float().cpu().numpy()
         return values if dtype is None else values.astype(dtype)
 

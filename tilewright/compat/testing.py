@@ -31,7 +31,7 @@ def main() -> None:
 def skips(unless: Callable[[], bool], reason: str) -> Callable[..., Any]:
     """Decorator of tests that are skipped where something does not hold; called without a test, a mark of pytest's."""
 
-    def mark(func: Any = None) -> Any:
+    def mark(func: object = None) -> Any:
         import pytest
 
         found = pytest.mark.skipif(not unless(), reason=reason)

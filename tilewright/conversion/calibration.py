@@ -191,7 +191,7 @@ def _finite(name: str, weight: Any) -> np.ndarray:
     return wide
 
 
-def _call(model: torch.nn.Module, batch: Any) -> Any:
+def _call(model: torch.nn.Module, batch: object) -> Any:
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

@@ -113,7 +113,7 @@ def _check_kinds(said: Mapping[str, object], words: Mapping[str, Kind], where: o
             )
 
 
-def _tables(groups: Mapping[str, Any] | None, where: Any, inside: str) -> list[tuple[str, Mapping[str, Any]]]:
+def _tables(groups: Mapping[str, Any] | None, where: object, inside: str) -> list[tuple[str, Mapping[str, Any]]]:
     """The groups that are there.  Raises InvalidTensor for what is no table."""
     made = []
     for name, group in (groups or {}).items():
@@ -124,7 +124,7 @@ def _tables(groups: Mapping[str, Any] | None, where: Any, inside: str) -> list[t
     return made
 
 
-def _check_transforms(transform: Mapping[str, Any], where: Any) -> None:
+def _check_transforms(transform: Mapping[str, Any], where: object) -> None:
     """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes
     out."""
     _check_kinds(transform, {"config_groups": TABLE}, where, "transform_config: ")

@@ -154,7 +154,7 @@ _FP8 = Method(
 )
 
 
-def _has_one_scale(group: Any) -> bool:
+def _has_one_scale(group: object) -> bool:
     """Whether a group of Quark's says of its weights what readers know: one scale each, a float or a power of two."""
     weight = group.get("weight") or {} if isinstance(group, Mapping) else []
     return isinstance(weight, Mapping) and weight.get("scale_format") in (None, "float", "float32", "e8m0")

@@ -69,7 +69,7 @@ def load_gguf(
     config: PreTrainedConfig | str | Path | None = None,
     *,
     dtype: torch.dtype | None = None,
-    device: Any = None,
+    device: object = None,
     progress: Progress | None = None,
 ) -> Any:
     """A model of transformers from a GGUF file: its weights stay as the file has them and run on our kernels.
@@ -146,7 +146,7 @@ def _config_of(source: Checkpoint, architecture: str, said: Mapping[str, Any]) -
     return made
 
 
-def _says_nothing(key: str, value: Any, said: Mapping[str, Any]) -> bool:
+def _says_nothing(key: str, value: object, said: Mapping[str, Any]) -> bool:
     """Whether a word only says again what others do, or what is so anyhow."""
     if isinstance(said.get("attention.head_count"), list):
         return False
@@ -161,7 +161,7 @@ def _rows(source: Checkpoint, name: str) -> Any:
     return range(source.blocks[name].shape[0]) if name in source.blocks else source[name]
 
 
-def _shortest(value: Any) -> Any:
+def _shortest(value: object) -> Any:
     """A number as people wrote it: files have 1e-05 as the float32 nearest to it."""
     return float(str(np.float32(value))) if isinstance(value, float) else value
 

@@ -52,14 +52,14 @@ class TilewrightQuantizer(HfQuantizer):
 
     quantization_config: QuantizationConfig
 
-    def __init__(self, quantization_config: QuantizationConfig, **kwargs: Any) -> None:
+    def __init__(self, quantization_config: QuantizationConfig, **kwargs: object) -> None:
         super().__init__(quantization_config, **kwargs)
         self._dense: _Dense | None = None
         self._stored: _Stored | None = None
         self._unfilled: Unfilled | None = None
 
     def _process_model_before_weight_loading(
-        self, model: Any, checkpoint_files: list[str] | None = None, **kwargs: Any
+        self, model: object, checkpoint_files: list[str] | None = None, **kwargs: object
     ) -> None:
         scheme, self._unfilled = self.quantization_config.scheme, Unfilled(model)
         if scheme is not None:
@@ -82,10 +82,10 @@ class TilewrightQuantizer(HfQuantizer):
                 raise MissingTensor(f"{name} is missing: the model has such a tensor, and no file gave it numbers")
         return model
 
-    def param_needs_quantization(self, model: Any, param_name: str, **kwargs: Any) -> bool:
+    def param_needs_quantization(self, model: object, param_name: str, **kwargs: object) -> bool:
         return self._dense is not None and param_name in self._dense
 
-    def param_element_size(self, model: Any, param_name: str, param: torch.Tensor) -> float:
+    def param_element_size(self, model: object, param_name: str, param: torch.Tensor) -> float:
         if self._dense is not None and param_name in self._dense:
             return self._dense.bytes_each
         return float(param.element_size())
@@ -204,7 +204,7 @@ class _Round(ConversionOps):
         self._of = dense
 
     def convert(
-        self, input_dict: Mapping[str, Any], *args: Any, missing_keys: set[str] | None = None, **kwargs: Any
+        self, input_dict: Mapping[str, Any], *args: object, missing_keys: set[str] | None = None, **kwargs: object
     ) -> dict[str, Any]:
         left = {}
         for name, value in input_dict.items():

@@ -18,14 +18,14 @@ class Extreme:
 
     function: np.ufunc
 
-    def __call__(self, left: Any, right: Any) -> Any:
+    def __call__(self, left: object, right: object) -> Any:
         return self.function(_quiet(left), _quiet(right))
 
     def reduce(self, values: np.ndarray, axis: int = 0, **options: Any) -> Any:
         """All elements along `axis` folded into one."""
         return self.function.reduce(_quiet(values), axis=axis, **options)
 
-    def accumulate(self, values: Any, axis: int = 0) -> Any:
+    def accumulate(self, values: object, axis: int = 0) -> Any:
         """Each element folded with all before it along `axis`."""
         return self.function.accumulate(_quiet(values), axis=axis)
 

@@ -54,7 +54,7 @@ def import_source(source: object = None) -> None:
 
 
 @word
-def call_extern(*args: object, dtype: Any = _FIRST) -> Value | None:
+def call_extern(*args: object, dtype: object = _FIRST) -> Value | None:
     """Call a function of the device's own language (`import_source`), in each executing thread.
 
     Parameters

@@ -180,7 +180,7 @@ def align_up(x: Value, y: Value) -> Value:
 
 
 def _extreme(name: str, meaning: str, python: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*values: Any, **keywords: object) -> Any:
+    def call(*values: object, **keywords: object) -> Any:
         items = tuple(values[0]) if len(values) == 1 and isinstance(values[0], (list, tuple)) else values
         if _known(*items) or keywords:
             return by_python(name, "numbers", functools.partial(python, **keywords), *values)

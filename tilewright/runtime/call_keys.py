@@ -98,7 +98,7 @@ def guarded(
     otherwise: Callable[..., Any],
     also: str = "",
     compares: bool = False,
-    **names: Any,
+    **names: object,
 ) -> Callable[..., Any] | None:  # as the kernel is called
     """A function that runs a plan for values like these, `otherwise` for others; None where there can be none.
 

@@ -87,7 +87,7 @@ class Plans:
     def __len__(self) -> int:
         return len(self._plans)
 
-    def get(self, *arguments: Any) -> CallPlan | None:
+    def get(self, *arguments: object) -> CallPlan | None:
         """What calls with arguments like these run; None where they are checked in full."""
         return self._plans.get(self.key(*arguments)) if len(arguments) == self.arity else None
 

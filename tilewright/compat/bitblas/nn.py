@@ -113,7 +113,7 @@ class Linear(nn.Linear):
     # Weights ------------------------------------------------------------------------------------------
 
     def load_and_transform_weight(
-        self, weight: object, scales: Any = None, zeros: Any = None, bias: Any = None
+        self, weight: object, scales: object = None, zeros: object = None, bias: object = None
     ) -> None:
         """Take numbers ``[N, K]``, scales ``[N, K / group]`` and zeros as the configuration has them.
 

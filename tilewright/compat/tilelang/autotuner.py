@@ -230,7 +230,7 @@ class CompileArgs:
     verbose: bool = False
     pass_configs: Mapping[object, object] | None = None
 
-    def compile_program(self, program: Any) -> JITKernel:
+    def compile_program(self, program: object) -> JITKernel:
         """The kernel of one traced function."""
         return compile(program, self.out_idx, target=self.target, pass_configs=self.pass_configs)
 
@@ -337,7 +337,7 @@ class AutoTuner:
         use_pipeline: bool = False,
         enable_grouped_compile: bool = False,
         group_compile_size: int = 2,
-        benchmark_devices: Any = None,
+        benchmark_devices: object = None,
         benchmark_multi_gpu: bool = False,
         early_stop: bool = False,
         early_stop_factor: float = 2.0,

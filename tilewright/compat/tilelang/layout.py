@@ -88,7 +88,7 @@ def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: object, swiz
     return row, column ^ (row // (ROWS // span) % span * chunk)
 
 
-def make_swizzled_layout(buffer: BufferProxy, *_: Any, **options: Any) -> Layout:
+def make_swizzled_layout(buffer: BufferProxy, *_: object, **options: object) -> Layout:
     """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks; for `T.annotate_layout` advice to
     swizzle.
 
@@ -101,7 +101,7 @@ def make_swizzled_layout(buffer: BufferProxy, *_: Any, **options: Any) -> Layout
     chunk = CHUNK_BITS // buffer.buffer.dtype.bits
     span = math.gcd(ROWS, columns // chunk) if columns % chunk == 0 else 1
 
-    def place(*indices: Any) -> Value:
+    def place(*indices: object) -> Value:
         row: Any = 0
         for index, extent in zip(indices[:-1], outer, strict=True):
             row = row * extent + index

@@ -86,7 +86,7 @@ class _Guard(ScopedRewriter):
         self.safe = dict(kernel.safe_values)
         return super().visit_Kernel(kernel)
 
-    def visit(self, node: Any) -> Any:
+    def visit(self, node: object) -> Any:
         """Statements without accesses of global memory stay as they are."""
         if isinstance(node, (ir.For, ir.If, ir.Store, ir.While)) and node not in self.guarded:
             return node

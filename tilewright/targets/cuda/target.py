@@ -79,7 +79,7 @@ class Launcher(HostLauncher):
         place = self.current_device() if device is None else device
         if self.program.prints:
 
-            def again(*values: Any) -> None:
+            def again(*values: object) -> None:
                 with self.on_device(place):
                     self.program.run([*values, *entry[count:]])
 
@@ -97,7 +97,7 @@ class Launcher(HostLauncher):
         if len(launches) == 1:
             return launches[0]
 
-        def run(*values: Any) -> None:
+        def run(*values: object) -> None:
             for launch in launches:
                 launch(*values)
 

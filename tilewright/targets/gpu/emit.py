@@ -82,7 +82,7 @@ def _text(function: ir.Function, arch: Arch, dialect: Dialect) -> Source:
     return Source("\n".join(lines), dialect.language, (), tuple(entries), metadata)
 
 
-def _check_types(node: Any, span: Span | None, arch: Arch, types: Container[str]) -> None:
+def _check_types(node: object, span: Span | None, arch: Arch, types: Container[str]) -> None:
     """Refuse numbers that the device has no words for, at the statement that uses them first."""
     span = getattr(node, "span", None) or span
     dtype: DType | None = node.dtype if isinstance(node, (ir.Buffer, ir.Expr)) else None

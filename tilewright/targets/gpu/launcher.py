@@ -35,7 +35,7 @@ class HostLauncher:
         self.current_device, self.on_device = driver.streams()[0], driver.on_device
         self.program = HostProgram(function, self._launch, allocate, describe)
 
-    def __call__(self, *entry: Any) -> None:
+    def __call__(self, *entry: object) -> None:
         self.program.run(entry)
 
     def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:

@@ -103,7 +103,7 @@ class Driver(DriverLibrary):
         grid: tuple[int, int, int],
         threads: int,
         stream: int,
-        addresses: Any,
+        addresses: object,
         cooperative: bool,
         doing: str,
     ) -> None:

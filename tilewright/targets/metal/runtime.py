@@ -64,7 +64,9 @@ class Launcher:
     takes_tensors = True
     """Metal's memory has no addresses that a host may hand over."""
 
-    def __init__(self, text: str, function: Function, entries: Sequence[str], arch: Arch, library: Any = None) -> None:
+    def __init__(
+        self, text: str, function: Function, entries: Sequence[str], arch: Arch, library: object = None
+    ) -> None:
         self.kernels = list(kernels(function))
         for kernel in self.kernels:
             count = len(kernel_parameters(kernel))
@@ -85,7 +87,7 @@ class Launcher:
         self.mlx: MlxDoor | None = None
         self.notes: list[str] = []
 
-    def __call__(self, *entry: Any) -> None:
+    def __call__(self, *entry: object) -> None:
         tensors = [value for value in entry if not isinstance(value, (bool, int, float))]
         if tensors and all(isinstance(one, Promised) or is_mlx(one) for one in tensors):
             self.mlx = self.mlx or MlxDoor(self.function, self.entries, self.arch)
@@ -155,7 +157,7 @@ def _argument(value: Any) -> Any:
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
-def is_mlx(value: Any) -> bool:
+def is_mlx(value: object) -> bool:
     """Whether a value is an array of MLX's, without importing it."""
     return type(value).__module__ == "mlx.core"
 

@@ -220,7 +220,7 @@ class Matmul(OwnMatmul):
 
         return transform
 
-    def transform_weight(self, weight: Array, scale: object = None, zeros: Any = None, bias: Any = None) -> Array:
+    def transform_weight(self, weight: Array, scale: object = None, zeros: object = None, bias: object = None) -> Array:
         """Numbers ``[N, K]`` (-8 to 7 for int4; codes for nf4 and fp4) to BitBLAS's packed bytes.
 
         Only the weight is given back, as BitBLAS does.
