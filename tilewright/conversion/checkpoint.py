@@ -45,7 +45,7 @@ from tilewright.texts import write_text
 
 SKIPPED = (
     r"^(model\.|transformer\.)?output$"
-    r"|(^|[._])(embed|wte|wpe|lm_head|norm[^.]*(\.[^.]*)?$|router|gate$|score|classifier)"
+    r"|(^|[._])((un)?embed|wte|wpe|lm_head|norm[^.]*(\.[^.]*)?$|router|gate$|score|classifier)"
 )
 """Layers that a scheme leaves as they are unless it is asked otherwise: embeddings, heads, norms and what is right
 below them, routers of experts."""

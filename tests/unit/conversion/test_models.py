@@ -89,6 +89,7 @@ def test_heads_stay_and_layers_called_output_do_not() -> None:
         "lm_head",
         "output",
         "embed_out",
+        "llm.unembed",
         "mlp.gate",
         "mlp.gate_proj",
     ]

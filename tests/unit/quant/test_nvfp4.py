@@ -44,3 +44,8 @@ def test_what_does_not_fit_is_named(parts: tuple[np.ndarray, ...]) -> None:
         from_nvfp4(packed[:, :20], scales, whole, name="up")
     with pytest.raises(InvalidTensor, match=r"up: the weight.s scale is 0\.0, where a positive number is due"):
         from_nvfp4(packed, scales, np.zeros(1, np.float32), name="up")
+    for sign in (0x80, 0xB8):  # a zero with a sign, -1
+        signed = scales.view(np.uint8).copy()
+        signed[3, 1] = sign
+        with pytest.raises(InvalidTensor, match=r"up\.weight_scale has a sign at \[3, 1\], where nvfp4 has none"):
+            from_nvfp4(packed, signed.view(ml_dtypes.float8_e4m3fn), whole, name="up")

@@ -3,6 +3,8 @@ for the whole weight."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import expect, factor
 from tilewright.quant.importers.assemble import assemble, fields
@@ -40,13 +42,19 @@ def from_nvfp4(
 
     Raises
     ------
-    InvalidTensor : another shape or element type, a scale that is NaN, zero or less.
+    InvalidTensor : another shape or element type, a scale that is NaN or has a sign, one of the weight that is zero.
     """
     packed = expect(f"{name}.weight", weight, ["uint8"], [None, None], "[N, K / 2]")
     N, K = packed.shape[0], 2 * packed.shape[1]
     if K % group:
         raise InvalidTensor(f"{name}.weight has rows of {K} codes, which blocks of {group} do not divide")
     scales = expect(f"{name}.weight_scale", weight_scale, ["float8_e4m3fn"], [N, K // group], f"[N, K / {group}]")
+    signs = np.argwhere(np.signbit(scales))
+    if signs.size:
+        raise InvalidTensor(
+            f"{name}.weight_scale has a sign at {signs[0].tolist()}, where nvfp4 has none",
+            hint="mixfp4 marks blocks of int4 by it, which cannot be read",
+        )
     whole = factor(f"{name}: the weight's scale", tensor_scale, ["float32"])
     return assemble(
         fields(packed, 4, K),
