@@ -56,7 +56,7 @@ _TILE_STATEMENTS = _THREAD_STATEMENTS | _ASYNCHRONY | {ir.Parallel}
 _THREAD_SCOPES = frozenset({"global", "shared", "scalar", "register", "barrier"})
 _TILE_SCOPES = frozenset({"global", "shared", "fragment", "local", "scalar", "barrier"})
 
-STAGES: dict[str, Stage] = {stage.name: stage for stage in (
+_IN_ORDER = (
     Stage("traced", "what the author wrote: loops, tile operators, pipelines as wishes",
           _TILE_STATEMENTS | {ir.Pipelined}, _TILE_SCOPES, tile_operators=True, by_author=True),
     Stage("pipelined", "pipelines have become plain loops whose buffers have stages",
@@ -69,7 +69,8 @@ STAGES: dict[str, Stage] = {stage.name: stage for stage in (
           _THREAD_STATEMENTS, _THREAD_SCOPES, vectors=True),
     Stage("final", "ready to emit: one dimension a buffer",
           _THREAD_STATEMENTS, _THREAD_SCOPES, vectors=True, flat=True),
-)}  # fmt: skip
+)  # fmt: skip
+STAGES: dict[str, Stage] = {stage.name: stage for stage in _IN_ORDER}
 """Every stage by name, in order."""
 
 
