@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import ml_dtypes
@@ -18,9 +19,9 @@ import numpy as np
 from tilewright.errors import OutOfRange, UnknownDType, WrongArgumentDType, WrongArgumentShape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """A scalar number type, or a short vector of one (``lanes`` > 1, thread programs only).
+    """A scalar number type, or a short vector of one (``lanes`` > 1, thread programs only): one object a type.
 
     Attributes
     ----------
@@ -44,11 +45,8 @@ class DType:
     carrier: str = ""
     lanes: int = 1
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, DType) and self.name == other.name and self.lanes == other.lanes)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __reduce__(self) -> tuple[Callable[[str, int], DType], tuple[str, int]]:
+        return of_lanes, (self.name, self.lanes)
 
     def __str__(self) -> str:
         return self.name if self.lanes == 1 else f"{self.name}x{self.lanes}"
@@ -107,10 +105,10 @@ class DType:
 
     @property
     def scalar(self) -> DType:
-        return self if self.lanes == 1 else _with_lanes(self, 1)
+        return self if self.lanes == 1 else of_lanes(self.name, 1)
 
     def with_lanes(self, lanes: int) -> DType:
-        return self if self.lanes == lanes else _with_lanes(self, lanes)
+        return self if self.lanes == lanes else of_lanes(self.name, lanes)
 
     def holds(self, value: float) -> bool:
         """Whether a float of this type is exactly `value`: a literal of `float16` may be written 0.1, which is none."""
@@ -163,9 +161,10 @@ class DType:
         return float(ml_dtypes.finfo(self.numpy).max)
 
 
-@functools.cache
-def _with_lanes(record: DType, lanes: int) -> DType:
-    return replace(record, lanes=lanes)
+def of_lanes(name: str, lanes: int) -> DType:
+    """The one object of a scalar type's vector."""
+    record = _RECORDS.get((name, lanes))
+    return record or _RECORDS.setdefault((name, lanes), replace(_RECORDS[name, 1], lanes=lanes))
 
 
 @functools.cache
@@ -224,6 +223,8 @@ NAMES_ONLY: dict[str, DType] = {
 }
 """Types that other programs mention, and that nothing here computes with: the language has their names, `dtype` refuses
 them."""
+
+_RECORDS = {(name, 1): record for name, record in (ALL | NAMES_ONLY).items()}
 
 AS_BYTES = frozenset({"float8_e4m3b11fnuz", "float6_e2m3fn", "float6_e3m2fn"})
 """Types that torch has no word for: its tensors hold their codes as uint8."""

@@ -5,11 +5,12 @@ A rule yields one sentence a problem.  It looks at its node alone, not below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
+from tilewright.ir.dtypes import INT32, DType
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.stages import Stage
 
@@ -18,18 +19,22 @@ _BITS = frozenset({"and", "or", "xor"})
 _ARITHMETIC = frozenset({"add", "sub", "mul", "min", "max"})
 
 
-def expression_problems(node: ir.Expr | ir.Region, stage: Stage) -> Iterator[str]:
+def expression_problems(node: ir.Expr | ir.Region, stage: Stage) -> Sequence[str]:
     """What is wrong with `node` itself at `stage`."""
-    if not stage.vectors and isinstance(node, ir.Expr) and node.dtype.lanes != 1:
-        yield f"a vector ({node.dtype}) has no place at stage {stage.name}"
     rule = _RULES.get(type(node))
-    if rule is None:
-        yield f"unknown expression {type(node).__name__}"
-    else:
-        yield from rule(node, stage)
+    found = [f"unknown expression {type(node).__name__}"] if rule is None else [*rule(node, stage)]
+    if not stage.vectors and node.dtype.lanes != 1 and isinstance(node, ir.Expr):
+        return [f"a vector ({node.dtype}) has no place at stage {stage.name}", *found]
+    return found
 
 
-def _const(node: ir.Const, stage: Stage) -> Iterator[str]:
+def _const(node: ir.Const, stage: Stage) -> Sequence[str]:
+    if type(node.value) is int and node.dtype is INT32 and -(1 << 31) <= node.value < 1 << 31:
+        return ()  # nearly all of them
+    return tuple(_const_problems(node))
+
+
+def _const_problems(node: ir.Const) -> Iterator[str]:
     of, value = node.dtype, node.value
     if of.lanes != 1:
         yield f"a constant of {of}: a vector is made with broadcast"
@@ -43,20 +48,28 @@ def _const(node: ir.Const, stage: Stage) -> Iterator[str]:
         yield f"{value!r} is not a value of {of}"
 
 
-def _var(node: ir.Var, stage: Stage) -> Iterator[str]:
-    return iter(())
+def _nothing(node: ir.Var, stage: Stage) -> Sequence[str]:
+    return ()
 
 
-def _binary(node: ir.Binary, stage: Stage) -> Iterator[str]:
-    op, left, right = node.op, node.left.dtype, node.right.dtype
+def _binary(node: ir.Binary, stage: Stage) -> Sequence[str]:
+    return _operation_problems(node.op, node.left.dtype, node.right.dtype, node.dtype)
+
+
+@functools.cache
+def _operation_problems(op: str, left: DType, right: DType, gives: DType) -> Sequence[str]:
+    return tuple(_of_operation(op, left, right, gives))
+
+
+def _of_operation(op: str, left: DType, right: DType, gives: DType) -> Iterator[str]:
     if op not in ir.BINARY:
         yield f"unknown operator {op!r}"
         return
     sign = ir.BINARY[op]
     if left != right:
         yield f"the operands of {sign} have dtypes {left} and {right}"
-    elif node.dtype != ir.result_dtype(op, left):
-        yield f"{sign} of {left} gives {ir.result_dtype(op, left)}, not {node.dtype}"
+    elif gives != ir.result_dtype(op, left):
+        yield f"{sign} of {left} gives {ir.result_dtype(op, left)}, not {gives}"
     if op in ir.LOGICAL and left.kind != "bool":
         yield f"{sign} of {left}: its operands must be bool"
     elif op in _INTEGER_ONLY and not left.is_integer:
@@ -143,39 +156,35 @@ def _region(node: ir.Region, stage: Stage) -> Iterator[str]:
     yield from _integers(buffer, node.starts)
     for dimension, (start, extent) in enumerate(zip(node.starts, node.extents, strict=True)):
         yield from extent_problems(extent, f"an extent of a region of {buffer.name}")
-        yield from _range_problems(buffer, dimension, start, extent, stage)
+        if stage.by_author:
+            yield from _range_problems(buffer, dimension, start, extent)
 
 
-def index_problems(buffer: ir.Buffer, indices: Sequence[ir.Expr], stage: Stage) -> Iterator[str]:
+def index_problems(buffer: ir.Buffer, indices: Sequence[ir.Expr], stage: Stage) -> Sequence[str]:
     """What is wrong with an access to one element (or vector) of `buffer`."""
-    if stage.flat and buffer.scope != "scalar":
-        if len(indices) != 1:
-            yield f"{buffer.name} is accessed with {counted(len(indices), 'index')}; at stage {stage.name} it takes one"
-            return
-    elif len(indices) != buffer.rank:
-        yield (
-            f"{buffer.name} has {counted(buffer.rank, 'dimension')}, but is accessed with "
-            f"{counted(len(indices), 'index')}"
-        )
-        return
-    yield from _integers(buffer, indices)
-    if len(indices) == buffer.rank:
+    flat = stage.flat and buffer.scope != "scalar"
+    if flat and len(indices) != 1:
+        return [f"{buffer.name} is accessed with {counted(len(indices), 'index')}; at stage {stage.name} it takes one"]
+    rank = len(buffer.shape)
+    if not flat and len(indices) != rank:
+        dimensions, given = counted(rank, "dimension"), counted(len(indices), "index")
+        return [f"{buffer.name} has {dimensions}, but is accessed with {given}"]
+    found = _integers(buffer, indices)
+    if stage.by_author and len(indices) == rank:
         for dimension, index in enumerate(indices):
-            yield from _range_problems(buffer, dimension, index, 1, stage)
+            found += _range_problems(buffer, dimension, index, 1)
+    return found
 
 
-def _integers(buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> Iterator[str]:
-    for index in indices:
-        if not index.dtype.is_integer or index.dtype.lanes != 1:
-            yield f"an index of {buffer.name} is {index.dtype}, not an integer"
+def _integers(buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> list[str]:
+    wrong = [index.dtype for index in indices if not index.dtype.is_integer or index.dtype.lanes != 1]
+    return [f"an index of {buffer.name} is {of}, not an integer" for of in wrong]
 
 
-def _range_problems(
-    buffer: ir.Buffer, dimension: int, start: ir.Expr, extent: ir.Extent, stage: Stage
-) -> Iterator[str]:
+def _range_problems(buffer: ir.Buffer, dimension: int, start: ir.Expr, extent: ir.Extent) -> Iterator[str]:
     """Accesses that an author wrote out of bounds; a global buffer may be read and written beyond its end."""
     size = buffer.shape[dimension]
-    if not stage.by_author or buffer.scope == "global" or not isinstance(start, ir.Const) or not isinstance(size, int):
+    if buffer.scope == "global" or not isinstance(start, ir.Const) or not isinstance(size, int):
         return
     last = start.value + (extent if isinstance(extent, int) else 1) - 1
     if start.value < 0 or last >= size:
@@ -202,8 +211,8 @@ def _width(of: DType) -> int:
     return of.bits * of.lanes
 
 
-_RULES: dict[type, Callable[[Any, Stage], Iterator[str]]] = {
-    ir.Const: _const, ir.Var: _var, ir.Binary: _binary, ir.Unary: _unary, ir.Cast: _cast,
+_RULES: dict[type, Callable[[Any, Stage], Iterable[str]]] = {
+    ir.Const: _const, ir.Var: _nothing, ir.Binary: _binary, ir.Unary: _unary, ir.Cast: _cast,
     ir.Reinterpret: _reinterpret, ir.Select: _select, ir.Call: _call, ir.Load: _load, ir.Broadcast: _broadcast,
     ir.TensorMap: _tensor_map, ir.Region: _region,
 }  # fmt: skip

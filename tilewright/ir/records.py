@@ -22,10 +22,11 @@ from types import FunctionType
 from typing import Any
 
 from tilewright.errors import TilewrightError
+from tilewright.ir.dtypes import DType, of_lanes
 
 _PACKAGE = __name__.partition(".")[0] + "."
 _SCALARS: frozenset[type] = frozenset({str, int, bool, float, type(None)})
-_COLLECTIONS: dict[type, str] = {tuple: "tuple", list: "list", frozenset: "frozenset", dict: "dict"}
+_COLLECTIONS: dict[type, str] = {tuple: "tuple", list: "list", frozenset: "frozenset", dict: "dict", DType: "dtype"}
 _NAME_OF = "function"
 """Class of what has only a name: functions, which a key may mention and a file may not."""
 
@@ -117,7 +118,7 @@ def read(text: str, before: Sequence[object] = ()) -> Any:  # what was written
             else:
                 values.append(entry)
         return values[wanted]
-    except (ValueError, TypeError, IndexError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise Unreadable(f"no table of records: {error}") from None
 
 
@@ -158,6 +159,7 @@ def _function_name(function: FunctionType) -> tuple[str, ...]:
 _PARTS: dict[type, Callable[[Any], Any]] = {
     frozenset: lambda value: sorted(value, key=repr),  # a set's order differs from process to process
     dict: lambda value: value.items(),
+    DType: lambda value: (value.name, value.lanes),  # each is one object in a process
 }
 
 
@@ -166,7 +168,7 @@ def _maker(name: str) -> Callable[[list[object]], object]:
     """What makes a value of a class from its parts.  Raises Unreadable."""
     for cls, called in _COLLECTIONS.items():
         if name == called:
-            return cls
+            return cls if cls is not DType else _number_type
     module, _, qualified = name.partition(":")
     if not module.startswith(_PACKAGE):
         raise Unreadable(f"{name!r} is no class of a record")
@@ -177,6 +179,10 @@ def _maker(name: str) -> Callable[[list[object]], object]:
     if not _is_record(record):
         raise Unreadable(f"{name!r} is no class of a record")
     return _restored(record)
+
+
+def _number_type(parts: list[Any]) -> DType:  # as they were written
+    return of_lanes(*parts)
 
 
 def _restored(cls: Any) -> Callable[[list[Any]], Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from tilewright.ir import nodes as ir
@@ -12,15 +11,10 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.stages import STAGES, between_passes
-from tilewright.ir.visitor import children, find, having
+from tilewright.ir.visitor import children, find
 
-
-@dataclass(slots=True)
-class Names:
-    """The names that part of a program mentions, and those that it binds itself."""
-
-    used: set[ir.Var | ir.Buffer] = field(default_factory=set)
-    bound: set[ir.Var | ir.Buffer] = field(default_factory=set)
+mark_sound = vars(ir.Record)["sound"].__set__
+"""Says in a node where nothing was wrong with it: a slot that is written although the node is frozen."""
 
 
 class ScopeRules:
@@ -28,13 +22,15 @@ class ScopeRules:
 
     def __init__(self, function: ir.Function, afresh: bool, by_author: bool) -> None:
         self.program, self.afresh = function, afresh
-        self.names = Names()
+        self.used: set[ir.Var | ir.Buffer] = set()
+        self.binds: set[ir.Var | ir.Buffer] = set()
         self.reports = 0
         self.stage = STAGES.get(function.stage, STAGES["traced"])
         if not by_author:
             self.stage = between_passes(self.stage)
         self.found: list[tuple[ir.Statement | ir.Function, str]] = []
         self.visible: set[ir.Var | ir.Buffer] = set()
+        self.entered: list[ir.Var | ir.Buffer] = []
         self.allocated = {found.buffer for found in find(function, ir.Allocate)}
         self.bound: set[ir.Var | ir.Buffer] = set()
         self.kernel: ir.Kernel | None = None
@@ -49,34 +45,28 @@ class ScopeRules:
             self.found.append((where, problem))
 
     @contextmanager
-    def scope(self, **context: object) -> Iterator[None]:
-        """Names bound inside are out of scope at the end; `context` holds inside only."""
-        with having(self, visible=set(self.visible), **context):
-            yield
-
-    @contextmanager
-    def naming(self) -> Iterator[Names]:
-        """The names of what is checked inside."""
-        outside = self.begin_naming()
-        yield self.names
-        self.end_naming(outside)
-
-    def begin_naming(self) -> Names:
-        outside, self.names = self.names, Names()
-        return outside
-
-    def end_naming(self, outside: Names) -> None:
-        outside.used |= self.names.used
-        outside.bound |= self.names.bound
-        self.names = outside
+    def naming(self) -> Iterator[tuple[set[ir.Var | ir.Buffer], set[ir.Var | ir.Buffer]]]:
+        """The names that what is checked inside mentions, and those that it binds itself."""
+        used, binds = self.used, self.binds
+        self.used, self.binds = set(), set()
+        yield self.used, self.binds
+        used |= self.used
+        binds |= self.binds
+        self.used, self.binds = used, binds
 
     def bind(self, where: ir.Statement | ir.Function, owner: ir.Var | ir.Buffer) -> None:
-        kind = "variable" if isinstance(owner, ir.Var) else "buffer"
         if owner in self.bound:
+            kind = "variable" if isinstance(owner, ir.Var) else "buffer"
             self.report(where, f"the {kind} {owner.name} is bound a second time")
         self.bound.add(owner)
-        self.visible.add(owner)
-        self.names.bound.add(owner)
+        self.enter(owner)
+        self.binds.add(owner)
+
+    def enter(self, owner: ir.Var | ir.Buffer) -> None:
+        """`owner` is in scope until the end of what is around."""
+        if owner not in self.visible:
+            self.visible.add(owner)
+            self.entered.append(owner)
 
     def buffer(self, where: ir.Statement | ir.Function, buffer: ir.Buffer) -> None:
         """Check the declaration of a buffer."""
@@ -116,7 +106,7 @@ class ScopeRules:
 
     def use(self, where: ir.Statement | ir.Function, owner: ir.Var | ir.Buffer) -> None:
         """`owner` is mentioned: it must be in scope (a view, through what it is a view of)."""
-        self.names.used.add(owner)
+        self.used.add(owner)
         if owner in self.visible:
             return
         if self.is_plain_view(owner):
@@ -133,30 +123,28 @@ class ScopeRules:
     def expression(self, where: ir.Statement | ir.Function, root: object, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
         waiting: list[Any] = [root]
+        visible, used, afresh, stage = self.visible, self.used, self.afresh, self.stage
         while waiting:  # as `walk` does: it is asked of every expression of every program
             node = waiting.pop()
-            if isinstance(node, (ir.Var, ir.Buffer)):
-                if node not in self.visible:
+            kind = type(node)
+            if kind is ir.Var or kind is ir.Buffer:
+                if node not in visible:
                     self.use(where, node)
-                self.names.used.add(node)
-                if isinstance(node, ir.Buffer):
+                used.add(node)
+                if kind is ir.Buffer:
                     self.placed(where, node)
                 continue
-            if self.afresh or getattr(node, "sound", None) is not self.stage:
-                self.alone(where, node)
-            if isinstance(node, ir.Call):
+            if afresh or getattr(node, "sound", None) is not stage:
+                problems = expression_problems(node, stage)
+                for problem in problems:
+                    self.report(where, problem)
+                if not problems:
+                    mark_sound(node, stage)
+            if kind is ir.Call:
                 self.call(where, node, effect and node is root)
             below = children(node)
             if below:
                 waiting += below[::-1]
-
-    def alone(self, where: ir.Statement | ir.Function, node: Any) -> None:
-        """Check an expression or region by itself."""
-        reports = self.reports
-        for problem in expression_problems(node, self.stage):
-            self.report(where, problem)
-        if reports == self.reports:
-            object.__setattr__(node, "sound", self.stage)
 
     def placed(self, where: ir.Statement | ir.Function, buffer: ir.Buffer) -> None:
         """A buffer's scope must exist at this stage, and be reachable from here."""

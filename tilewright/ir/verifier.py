@@ -5,6 +5,7 @@ Every violation is reported at once, beside the statement it concerns in the pri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from tilewright.ir.dtypes import UINT64
 from tilewright.ir.effects import root
 from tilewright.ir.expression_rules import counted, extent_problems, index_problems
 from tilewright.ir.printer import print_program
-from tilewright.ir.scope_rules import ScopeRules
+from tilewright.ir.scope_rules import ScopeRules, mark_sound
 from tilewright.ir.signature import size_variables
 from tilewright.ir.sizes import told_by
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES
@@ -66,8 +67,8 @@ class _Sound:
     """
 
     place: tuple[Any, ...]
-    used: frozenset[ir.Var | ir.Buffer]
-    bound: frozenset[ir.Var | ir.Buffer]
+    used: set[ir.Var | ir.Buffer]
+    bound: set[ir.Var | ir.Buffer]
 
 
 class _Verifier(ScopeRules):
@@ -98,48 +99,59 @@ class _Verifier(ScopeRules):
 
     # Statements
 
-    def body(self, body: ir.Seq, **context: object) -> None:
-        with self.scope(**context):
-            for statement in body.statements:
-                self.statement(statement)
+    def body(
+        self, body: ir.Seq, names: Sequence[ir.Var] = (), where: ir.Statement | None = None, **context: object
+    ) -> None:
+        """What stands in a sequence, where a statement binds `names` for it and `context` holds."""
+        around = [(name, getattr(self, name)) for name in context]
+        for name, value in context.items():
+            setattr(self, name, value)
+        outside, self.entered = self.entered, []  # by hand: every body of every program comes here after every pass
+        for var in names:
+            self.bind(where or body, var)
+        for statement in body.statements:
+            self.statement(statement)
+        self.visible.difference_update(self.entered)
+        self.entered = outside
+        for name, value in around:
+            setattr(self, name, value)
 
     verify_Seq = body
 
     def statement(self, statement: ir.Statement) -> None:
         place = (self.stage, self.kernel is None, self.role is None, self.in_parallel, self.in_loop)
-        known = None if self.afresh else getattr(statement, "sound", None)
-        if known is not None and known.place == place and self.in_scope(known):
-            self.known(statement, known)
+        known: _Sound | None = None if self.afresh else getattr(statement, "sound", None)
+        if known is not None and known.place == place and self.known(statement, known):
             return
-        reports = self.reports
-        around = self.begin_naming()
-        names = self.names
+        reports, used, binds = self.reports, self.used, self.binds
+        self.used, self.binds = set(), set()
         self.checked(statement)
-        self.end_naming(around)
         if reports == self.reports and not holds(statement, *_IN_CONTEXT):
-            outside = names.used
-            if names.bound:  # a view of what the statement declares is in scope there, wherever that stands
-                free = names.used - names.bound
-                outside = {one for one in free if isinstance(one, ir.Var) or root(one) not in names.bound}
-            sound = _Sound(place, frozenset(outside), frozenset(names.bound))
-            object.__setattr__(statement, "sound", sound)
+            outside = self.used
+            if self.binds:  # a view of what the statement declares is in scope there, wherever that stands
+                free = outside - self.binds
+                outside = {one for one in free if isinstance(one, ir.Var) or root(one) not in self.binds}
+            mark_sound(statement, _Sound(place, outside, self.binds))
+        used |= self.used
+        binds |= self.binds
+        self.used, self.binds = used, binds
 
-    def in_scope(self, known: _Sound) -> bool:
-        """Whether the names that a statement uses and binds fit here."""
-        missing = known.used - self.visible
-        return self.bound.isdisjoint(known.bound) and all(self.is_plain_view(one) for one in missing)
-
-    def known(self, statement: ir.Statement, known: _Sound) -> None:
-        """A statement that was sound in a place like this."""
-        for view in known.used - self.visible:
+    def known(self, statement: ir.Statement, known: _Sound) -> bool:
+        """Whether the names that a statement uses and binds fit here, where it was sound in a place like this."""
+        views = [] if known.used <= self.visible else [*(known.used - self.visible)]
+        if not (self.bound.isdisjoint(known.bound) and all(map(self.is_plain_view, views))):
+            return False
+        for view in views:
             self.use(statement, view)
-        self.bound |= known.bound
-        self.names.used |= known.used
-        self.names.bound |= known.bound
-        if isinstance(statement, ir.Let):
-            self.visible.add(statement.var)
-        elif isinstance(statement, ir.Allocate):
-            self.visible.add(statement.buffer)
+        self.used |= known.used
+        if known.bound:
+            self.bound |= known.bound
+            self.binds |= known.bound
+            if isinstance(statement, ir.Let):
+                self.enter(statement.var)
+            elif isinstance(statement, ir.Allocate):
+                self.enter(statement.buffer)
+        return True
 
     def checked(self, statement: ir.Statement) -> None:
         self.allowed(statement)
@@ -228,9 +240,7 @@ class _Verifier(ScopeRules):
             self.typed(statement, getattr(statement, name), statement.var.dtype, f"the {name} of the loop")
         if isinstance(statement.step, ir.Const) and statement.step.value <= 0:
             self.report(statement, f"the step of the loop is {statement.step.value}")
-        with self.scope():
-            self.bind(statement, statement.var)
-            self.body(statement.body, in_loop=statement.kind != "vectorize")
+        self.body(statement.body, (statement.var,), statement, in_loop=statement.kind != "vectorize")
 
     def verify_Pipelined(self, statement: ir.Pipelined) -> None:
         for name in ("start", "stop"):
@@ -243,9 +253,7 @@ class _Verifier(ScopeRules):
                 self.report(statement, f"the {name} of the pipeline has a negative number")
         if self.in_parallel:
             self.report(statement, "a pipelined loop cannot stand in a parallel loop")
-        with self.scope():
-            self.bind(statement, statement.var)
-            self.body(statement.body, in_loop=False)
+        self.body(statement.body, (statement.var,), statement, in_loop=False)
 
     def verify_Parallel(self, statement: ir.Parallel) -> None:
         if len(statement.vars) != len(statement.extents):
@@ -257,10 +265,7 @@ class _Verifier(ScopeRules):
                 self.report(statement, problem)
             if isinstance(extent, ir.Expr):
                 self.expression(statement, extent)
-        with self.scope():
-            for var in statement.vars:
-                self.bind(statement, var)
-            self.body(statement.body, in_parallel=True, in_loop=False)
+        self.body(statement.body, statement.vars, statement, in_parallel=True, in_loop=False)
 
     def verify_While(self, statement: ir.While) -> None:
         self.condition(statement, statement.condition)
@@ -343,12 +348,10 @@ class _Verifier(ScopeRules):
                 self.report(role, f"the role has {role.instances} instances of {role.warps} warps")
             if registers is not None and (registers % 8 or not 24 <= registers <= 256):
                 self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
-            with self.naming() as mentioned, self.scope():
-                if role.index is not None:
-                    self.bind(role, role.index)
-                self.body(role.body, role=role, in_loop=False)
-            for found in _buffers(mentioned.used):
-                if found.scope == "fragment" and root(found) not in mentioned.bound:
+            with self.naming() as (used, binds):
+                self.body(role.body, () if role.index is None else (role.index,), role, role=role, in_loop=False)
+            for found in _buffers(used):
+                if found.scope == "fragment" and root(found) not in binds:
                     self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
 
     def verify_Kernel(self, kernel: ir.Kernel) -> None:
@@ -364,11 +367,10 @@ class _Verifier(ScopeRules):
                 self.expression(kernel, extent)
         if len(kernel.threads) != 3 or len(kernel.thread_vars) != 3 or any(count < 1 for count in kernel.threads):
             self.report(kernel, "a block has three thread indices with at least one thread each")
-        with self.naming() as names, self.scope(kernel=kernel, in_loop=False, channels={}):
-            for var in (*kernel.block_vars, *kernel.thread_vars):
-                self.bind(kernel, var)
-            self.body(kernel.body)
-        self.annotations(kernel, names.used | names.bound)
+        around = (*kernel.block_vars, *kernel.thread_vars)
+        with self.naming() as (used, binds):
+            self.body(kernel.body, around, kernel, kernel=kernel, in_loop=False, channels={})
+        self.annotations(kernel, used | binds)
 
     def annotations(self, kernel: ir.Kernel, named: set[ir.Var | ir.Buffer]) -> None:
         """Layouts and safe values must concern buffers that the kernel can reach."""
