@@ -85,6 +85,8 @@ class Interner:
 
     def names(self, node: Record) -> frozenset[Name]:
         """What an expression mentions that facts can be about: mostly what its parts do, which are known already."""
+        if isinstance(node, Const):
+            return _NOTHING
         found = self._names.get(node)
         if found is None:
             found = frozenset((node,)) if isinstance(node, (Var, Buffer)) else _NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tilewright.ir import nodes as ir
@@ -31,12 +31,13 @@ def uses(node: object) -> Iterator[ir.Record]:
                 waiting.append(one.initial)
 
 
-def own(statement: ir.Statement) -> Iterator[ir.Record]:
-    """What a statement itself evaluates: all that is used by it and not by the statements below it."""
+def own(statement: ir.Statement, *classes: type) -> Iterator[ir.Record]:
+    """What a statement itself evaluates: all that is used by it and not by the statements below it, of some classes or
+    of all."""
     below = (statement.initial,) if isinstance(statement, ir.Allocate) else children(statement)
     for child in below:
         if child is not None and not isinstance(child, ir.Statement):
-            yield from walk(child)
+            yield from find(child, *classes) if classes else walk(child)
 
 
 def has_effect(node: object) -> bool:
@@ -54,7 +55,7 @@ def updates(statement: ir.Statement) -> bool:
     return any(found.function in UPDATES for found in calls)
 
 
-def accesses(node: object) -> tuple[Iterable[ir.Buffer], Iterable[ir.Buffer]]:
+def accesses(node: object) -> tuple[Collection[ir.Buffer], Collection[ir.Buffer]]:
     """The buffers that a node itself, nothing below it, may read, and those that it may write."""
     if isinstance(node, ir.Load):
         return (node.buffer,), ()

@@ -10,7 +10,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.stages import STAGES, between_passes
+from tilewright.ir.stages import STAGES, as_strict, between_passes
 from tilewright.ir.visitor import children, find
 
 mark_sound = vars(ir.Record)["sound"].__set__
@@ -28,6 +28,7 @@ class ScopeRules:
         self.stage = STAGES.get(function.stage, STAGES["traced"])
         if not by_author:
             self.stage = between_passes(self.stage)
+        self.as_strict = as_strict(self.stage)
         self.found: list[tuple[ir.Statement | ir.Function, str]] = []
         self.visible: set[ir.Var | ir.Buffer] = set()
         self.entered: list[ir.Var | ir.Buffer] = []
@@ -123,7 +124,8 @@ class ScopeRules:
     def expression(self, where: ir.Statement | ir.Function, root: object, *, effect: bool = False) -> None:
         """Check an expression or region and all below it; `effect` allows a call for its effect at the root."""
         waiting: list[Any] = [root]
-        visible, used, afresh, stage = self.visible, self.used, self.afresh, self.stage
+        visible, used, stage = self.visible, self.used, self.stage
+        strict: frozenset[object] = frozenset() if self.afresh else self.as_strict
         while waiting:  # as `walk` does: it is asked of every expression of every program
             node = waiting.pop()
             kind = type(node)
@@ -134,7 +136,7 @@ class ScopeRules:
                 if kind is ir.Buffer:
                     self.placed(where, node)
                 continue
-            if afresh or getattr(node, "sound", None) is not stage:
+            if getattr(node, "sound", None) not in strict:
                 problems = expression_problems(node, stage)
                 for problem in problems:
                     self.report(where, problem)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir import nodes as ir
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stage:
     """One stage.
 
@@ -77,4 +77,26 @@ STAGES: dict[str, Stage] = {stage.name: stage for stage in _IN_ORDER}
 @functools.cache
 def between_passes(stage: Stage) -> Stage:
     """What is legal at a stage when a pass has run."""
-    return replace(stage, by_author=False)
+    return replace(stage, by_author=False) if stage.by_author else stage
+
+
+@functools.cache
+def as_strict(stage: Stage) -> frozenset[Stage]:
+    """The stages where nothing is legal that is not at `stage` as well, apart from kinds of statements."""
+    every = [*STAGES.values(), *map(between_passes, STAGES.values())]
+    return frozenset(
+        one
+        for one in every
+        if one.scopes <= stage.scopes
+        and one.vectors <= stage.vectors
+        and one.flat == stage.flat
+        and one.by_author >= stage.by_author
+    )
+
+
+@functools.cache
+def illegal_statements(stage: Stage) -> tuple[type[ir.Statement], ...]:
+    """Kinds of statements that other stages have, and this one has not."""
+    every = frozenset[type[ir.Statement]]().union(*(one.statements for one in STAGES.values()))
+    tiles = () if stage.tile_operators else (ir.TileOperator,)
+    return (*sorted(every - stage.statements, key=lambda cls: cls.__name__), *tiles)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.errors import InvalidProgram, near
 from tilewright.ir import nodes as ir
@@ -18,7 +17,7 @@ from tilewright.ir.printer import print_program
 from tilewright.ir.scope_rules import ScopeRules, mark_sound
 from tilewright.ir.signature import size_variables
 from tilewright.ir.sizes import told_by
-from tilewright.ir.stages import HOST_STATEMENTS, STAGES
+from tilewright.ir.stages import HOST_STATEMENTS, STAGES, Stage, illegal_statements
 from tilewright.ir.visitor import children, holds, method_of
 
 
@@ -62,11 +61,12 @@ class _Sound:
 
     Attributes
     ----------
-    place : what the rules look at around it.
+    stage, place : what the rules look at around it.
     used, bound : the names that it takes from outside, and those that it binds.
     """
 
-    place: tuple[Any, ...]
+    stage: Stage
+    place: tuple[bool, bool, bool, bool]
     used: set[ir.Var | ir.Buffer]
     bound: set[ir.Var | ir.Buffer]
 
@@ -119,7 +119,7 @@ class _Verifier(ScopeRules):
     verify_Seq = body
 
     def statement(self, statement: ir.Statement) -> None:
-        place = (self.stage, self.kernel is None, self.role is None, self.in_parallel, self.in_loop)
+        place = (self.kernel is None, self.role is None, self.in_parallel, self.in_loop)
         known: _Sound | None = None if self.afresh else getattr(statement, "sound", None)
         if known is not None and known.place == place and self.known(statement, known):
             return
@@ -131,13 +131,17 @@ class _Verifier(ScopeRules):
             if self.binds:  # a view of what the statement declares is in scope there, wherever that stands
                 free = outside - self.binds
                 outside = {one for one in free if isinstance(one, ir.Var) or root(one) not in self.binds}
-            mark_sound(statement, _Sound(place, outside, self.binds))
+            mark_sound(statement, _Sound(self.stage, place, outside, self.binds))
         used |= self.used
         binds |= self.binds
         self.used, self.binds = used, binds
 
     def known(self, statement: ir.Statement, known: _Sound) -> bool:
-        """Whether the names that a statement uses and binds fit here, where it was sound in a place like this."""
+        """Whether a statement that was sound in a place like this is so here, where its names must fit."""
+        if known.stage is not self.stage and (
+            known.stage not in self.as_strict or holds(statement, *illegal_statements(self.stage))
+        ):
+            return False
         views = [] if known.used <= self.visible else [*(known.used - self.visible)]
         if not (self.bound.isdisjoint(known.bound) and all(map(self.is_plain_view, views))):
             return False

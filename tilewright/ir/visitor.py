@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -75,23 +76,40 @@ def children(node: Any) -> tuple[ir.Record, ...]:  # any field's value may be as
     try:
         return node.below
     except AttributeError:
-        found: list[ir.Record] = []
         cls = type(node)
-        for name in _PARTS[cls] if cls in _PARTS else _parts_of(cls):
-            value = getattr(node, name)
-            kind = _KINDS.get(type(value)) or _kind_of(type(value))
-            if kind == _TUPLE:
-                _collect(value, found)
-            elif kind != _LEAF:
-                found.append(value)
-        if isinstance(node, ir.Allocate) and node.buffer.placed:
-            _collect((*node.buffer.shape, *(node.buffer.strides or ())), found)  # what the kernel works out there
-        below = tuple(found)
-        object.__setattr__(node, "below", below)  # nodes never change, and passes share them
+        if cls not in _BELOW:
+            _BELOW[cls] = _below_of(cls)
+        below = _BELOW[cls](node)
+        _set_below(node, below)  # nodes never change, and passes share them
         return below
 
 
-def _collect(values: tuple[Any, ...], found: list[ir.Record]) -> None:
+_set_below, _set_kinds = (vars(ir.Record)[name].__set__ for name in ("below", "kinds"))
+
+_BELOW: dict[type, Callable[[Any], tuple[ir.Record, ...]]] = {}
+"""What finds the nodes directly under one of a class."""
+
+
+def _below_of(cls: type) -> Callable[[Any], tuple[ir.Record, ...]]:
+    names = _PARTS[cls] if cls in _PARTS else _parts_of(cls)
+    types = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+    if not names:
+        return lambda node: ()
+    if all(types[name] == "Expr" for name in names):  # operators, most of a program: always nodes
+        parts: Callable[[object], Any] = operator.attrgetter(*names)  # a tuple, or of one name what it has
+        return parts if len(names) > 1 else lambda node: (parts(node),)
+
+    def find_below(node: Any) -> tuple[ir.Record, ...]:
+        found: list[ir.Record] = []
+        _collect([getattr(node, name) for name in names], found)
+        if isinstance(node, ir.Allocate) and node.buffer.placed:
+            _collect((*node.buffer.shape, *(node.buffer.strides or ())), found)  # what the kernel works out there
+        return tuple(found)
+
+    return find_below
+
+
+def _collect(values: Sequence[Any], found: list[ir.Record]) -> None:
     for value in values:
         kind = _KINDS.get(type(value)) or _kind_of(type(value))
         if kind == _TUPLE:
@@ -154,7 +172,7 @@ def _kinds(node: Any) -> int:
                     kinds |= child.kinds
                 except AttributeError:
                     kinds |= _kinds(child)
-        object.__setattr__(node, "kinds", kinds)
+        _set_kinds(node, kinds)
         return kinds
 
 

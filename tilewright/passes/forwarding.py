@@ -15,7 +15,7 @@ from tilewright.ir.effects import has_effect, root, touched
 from tilewright.ir.signature import of_views
 from tilewright.ir.structure import same
 from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, walk, with_statements, without_tiles
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, with_statements, without_tiles
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class Forwarding(Rewriter):
 
 def _mentions(statement: ir.Statement, tile: ir.Buffer) -> bool:
     own = isinstance(statement, ir.Allocate) and statement.buffer is tile
-    return not own and any(node is tile for node in walk(statement))
+    return not own and any(node is tile for node in find(statement, ir.Buffer))
 
 
 def _replaces(statement: ir.Statement, tile: ir.Buffer) -> bool:

@@ -214,6 +214,8 @@ def _total(extents: tuple[ir.Extent, ...]) -> ir.Extent:
 def _declare_views(body: ir.Seq) -> ir.Seq:
     """Views that are still used, each declared behind its source, or first where the source is a parameter."""
     views: dict[ir.Buffer, None] = {}
+    if all(buffer.source is None for buffer in find(body, ir.Buffer)):
+        return body
     for node in walk(body, lambda node: not isinstance(node, ir.TensorMap)):  # which is the host's business
         while isinstance(node, ir.Buffer) and node.source is not None:
             views.setdefault(node)

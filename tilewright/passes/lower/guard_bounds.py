@@ -354,8 +354,8 @@ def _is_global_access(node: ir.Record) -> bool:
 
 def _is_small(loop: ir.For) -> bool:
     count = 0
-    for node in walk(loop):
-        count += isinstance(node, ir.Statement) and not isinstance(node, ir.Seq)
+    for node in find(loop, ir.Statement):
+        count += not isinstance(node, ir.Seq)
         if count > LARGEST_SPLIT:
             return False
     return True

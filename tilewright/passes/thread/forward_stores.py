@@ -158,36 +158,46 @@ def _unread(body: ir.Seq) -> set[ir.Buffer]:
 class _DropDead(Rewriter):
     """Stores in loops over a tile to places that nobody loads behind them."""
 
+    def __init__(self) -> None:
+        self.mentioned: dict[ir.Statement, set[ir.Buffer]] = {}
+        """The memory that statements met so far mention: each tile asks each of them."""
+
+    def mentions(self, statement: ir.Statement, tile: ir.Buffer) -> bool:
+        if statement not in self.mentioned:
+            self.mentioned[statement] = {root(node) for node in find(statement, ir.Buffer)}
+        return tile in self.mentioned[statement]
+
     def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
         statements = list(sequence.statements)
         tiles = [s.buffer for s in statements if isinstance(s, ir.Allocate) and _is_own(s.buffer)]
         for tile in tiles:
-            _drop_dead_stores(statements, tile)
+            self.drop_dead_stores(statements, tile)
         return self.generic(with_statements(sequence, statements))
 
-
-def _drop_dead_stores(statements: list[ir.Statement], tile: ir.Buffer) -> None:
-    """Take them out of the loops among `statements`, from the last on, as far as it is known what is read behind
-    them."""
-    analyzer = Analyzer()
-    later: list[ir.Expr] = []
-    for position in reversed(range(len(statements))):
-        statement = statements[position]
-        if not _mentions(statement, tile):
-            continue
-        if isinstance(statement, ir.For) and all(analyzer.prove(ir.binary("ge", low, statement.stop)) for low in later):
-            statements[position] = statement = _without_dead_stores(statement, tile)
-        reads = _first_reads(statement, tile)
-        if reads is None:
-            return
-        later += reads
+    def drop_dead_stores(self, statements: list[ir.Statement], tile: ir.Buffer) -> None:
+        """Take them out of the loops among `statements`, from the last on, as far as it is known what is read behind
+        them."""
+        analyzer = Analyzer()
+        later: list[ir.Expr] = []
+        for position in reversed(range(len(statements))):
+            statement = statements[position]
+            if not self.mentions(statement, tile):
+                continue
+            if isinstance(statement, ir.For) and all(
+                analyzer.prove(ir.binary("ge", low, statement.stop)) for low in later
+            ):
+                statements[position] = statement = _without_dead_stores(statement, tile)
+            reads = _first_reads(statement, tile)
+            if reads is None:
+                return
+            later += reads
 
 
 def _first_reads(statement: ir.Statement, tile: ir.Buffer) -> list[ir.Expr] | None:
     """Places of `tile` such that `statement` reads nothing in front of all of them; None where that is not seen."""
     places: list[ir.Expr] = []
     known: set[ir.Region] = set()
-    for node in walk(statement):
+    for node in find(statement, ir.Call, ir.Region, ir.Load):
         if isinstance(node, ir.Call) and (access := access_of(node)) is not None:
             known.add(access[0])
             if access[0].buffer is tile and not access[1]:
@@ -200,15 +210,11 @@ def _first_reads(statement: ir.Statement, tile: ir.Buffer) -> list[ir.Expr] | No
             inside = isinstance(statement, ir.For) and _window(node.indices, node.dtype.lanes, statement) is not None
             places.append(statement.start if inside and isinstance(statement, ir.For) else node.indices[0])
     declared = {node.var for node in find(statement, ir.For)}
-    return None if any(node in declared for place in places for node in walk(place)) else places
+    return None if any(node in declared for place in places for node in find(place, ir.Var)) else places
 
 
 def _is_own(buffer: ir.Buffer) -> bool:
     return buffer.scope in PRIVATE and buffer.source is None
-
-
-def _mentions(statement: ir.Statement, tile: ir.Buffer) -> bool:
-    return any(root(node) is tile for node in find(statement, ir.Buffer))
 
 
 def _without_dead_stores(loop: ir.For, tile: ir.Buffer) -> ir.For:

@@ -270,7 +270,7 @@ def _without_single_trips(statements: tuple[ir.Statement, ...]) -> Iterator[ir.S
 
 def _plain(loop: ir.For) -> bool:
     """Whether the body is nothing but loads, arithmetic, stores and loops of such: it may be moved past others."""
-    return isinstance(loop.step, ir.Const) and all(_simple(node) for node in walk(loop.body))
+    return isinstance(loop.step, ir.Const) and all(map(_simple, find(loop.body, ir.Statement, ir.Call)))
 
 
 def _simple(node: ir.Record) -> bool:
@@ -291,7 +291,7 @@ def _pure(call: ir.Call) -> bool:
 def _accesses(node: ir.Statement) -> Iterator[LoopAccess]:
     """Every load and store at or below `node` of buffers that are not `node`'s own."""
     own = {part.buffer for part in find(node, ir.Allocate)} if isinstance(node, ir.For) else set()
-    for part in walk(node):
+    for part in find(node, ir.Load, ir.Store, ir.Allocate, ir.Call):
         if isinstance(part, (ir.Load, ir.Store)) and part.buffer not in own:
             (index,) = part.indices
             dtype = part.dtype if isinstance(part, ir.Load) else part.value.dtype

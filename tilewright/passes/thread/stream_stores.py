@@ -43,7 +43,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
 from tilewright.ir.effects import root
 from tilewright.ir.structure import key
-from tilewright.ir.visitor import Rewritten, find, walk
+from tilewright.ir.visitor import Rewritten, find
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
@@ -248,7 +248,7 @@ def _only_written(function: ir.Function) -> set[ir.Buffer]:
     written: set[ir.Buffer] = set()
     read: set[ir.Buffer] = set()
     ends: set[ir.Region] = set()
-    for node in walk(function.body):
+    for node in find(function.body, ir.Store, ir.Call, ir.Load, ir.Allocate, ir.Region):
         if isinstance(node, ir.Store):
             written.add(node.buffer)
         elif isinstance(node, ir.Call) and (access := access_of(node)) is not None:

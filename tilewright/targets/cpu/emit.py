@@ -13,7 +13,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.effects import touched
 from tilewright.ir.signature import counted_workspaces, entry_parameters, written_parameters
 from tilewright.ir.substitution import own_names
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
@@ -100,8 +100,8 @@ class _Host(CpuStatements):
 
     def text(self) -> str:
         signature = ", ".join(self._parameter(p) for p in self.parameters) or "void"
-        for node in walk(self.function.body):
-            if isinstance(node, ir.Allocate) and node.buffer.scope == "global" and not node.buffer.placed:
+        for node in find(self.function.body, ir.Allocate):
+            if node.buffer.scope == "global" and not node.buffer.placed:
                 self.names.of(node.buffer)  # before any branch: they are freed at the end of the function
         self.statement(self.function.body)
         workspaces = [f"  {self.type_name(b.dtype)} *{self.names.of(b)} = NULL;" for b in self.workspaces]
@@ -228,7 +228,7 @@ def _captured(kernel: ir.Kernel) -> list[ir.Buffer | ir.Var]:
     """Variables and buffers that a kernel uses and its host program defines, in order of appearance."""
     bound = own_names(kernel)
     found: dict[ir.Buffer | ir.Var, None] = {}
-    for node in walk(kernel.body):
+    for node in find(kernel.body, ir.Buffer, ir.Var):
         if isinstance(node, ir.Buffer):
             root = node
             while root in bound and root.source is not None:  # a view of this kernel's own reads what it views

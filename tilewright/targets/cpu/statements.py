@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.errors import Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import walk
+from tilewright.ir.visitor import find
 from tilewright.ops.prints import c_format, line, words_of
 from tilewright.options import options
 from tilewright.targets.c_family import Names
@@ -41,7 +41,7 @@ def promotable(body: ir.Statement) -> dict[ir.Buffer, int]:
     """
     lanes: dict[ir.Buffer, int] = {}
     refused = of_views(body)
-    for node in walk(body):
+    for node in find(body, ir.Load, ir.Store, ir.Region):
         if isinstance(node, ir.Load):
             _note(node.buffer, node.indices, node.dtype.lanes, lanes, refused)
         elif isinstance(node, ir.Store):

@@ -6,7 +6,7 @@ has besides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -165,7 +165,7 @@ _PLACED = ir.Buffer("placed", (1,), BOOL, "global")
 
 
 class _Handing:
-    """Walks a kernel in order; loops twice, for what an iteration leaves to the next."""
+    """Walks a kernel in order; loops with barriers twice, for what an iteration leaves to the next."""
 
     def __init__(self) -> None:
         self.found = False
@@ -176,25 +176,32 @@ class _Handing:
         self.written_before: set[ir.Buffer] = set()
 
     def sequence(self, body: ir.Statement) -> None:
-        for node in own(body):
-            if isinstance(node, ir.Call) and node.function.startswith("sync_threads"):
+        for node in own(body, ir.Call, ir.Load):
+            if _is_barrier(node):
                 self.read_before |= self.read
                 self.written_before |= self.written
             else:
                 self._access(*accesses(node))
         self._access(*accesses(body))
-        for iteration in range(2 if isinstance(body, (ir.For, ir.While)) else 1):
+        again = isinstance(body, (ir.For, ir.While)) and any(map(_is_barrier, find(body, ir.Call)))
+        for iteration in range(2 if again else 1):
             for child in children(body):
                 if isinstance(child, ir.Statement) and not (iteration and self.found):
                     self.sequence(child)
 
-    def _access(self, *touched: Iterable[ir.Buffer]) -> None:
+    def _access(self, *touched: Collection[ir.Buffer]) -> None:
+        if not any(touched):
+            return
         read, written = (
             {_PLACED if one.placed else one for one in map(root, some) if one.scope == "global"} for some in touched
         )
         self.found |= bool(written & (self.read_before | self.written_before) or read & self.written_before)
         self.read |= read
         self.written |= written
+
+
+def _is_barrier(node: ir.Record) -> bool:
+    return isinstance(node, ir.Call) and node.function.startswith("sync_threads")
 
 
 class KernelText:

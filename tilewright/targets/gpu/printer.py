@@ -12,7 +12,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.effects import has_effect, own, root, uses
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.structure import conjuncts
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes
@@ -169,15 +169,15 @@ def needed_names(body: ir.Statement) -> set[ir.Var | ir.Buffer]:
     it does something."""
     named: dict[ir.Var | ir.Buffer, ir.Expr | ir.Buffer | None] = {}
     needed: set[ir.Var | ir.Buffer] = set()
-    for node in walk(body):
+    for node in find(body, ir.Statement):
         if isinstance(node, (ir.Let, ir.Allocate)):
             name = node.var if isinstance(node, ir.Let) else node.buffer
             first = node.value if isinstance(node, ir.Let) else node.initial
             named[name] = first if isinstance(name, ir.Var) or name.source is None else name.source
             if first is not None and has_effect(first):
                 needed.add(name)
-        elif isinstance(node, ir.Statement):
-            needed.update(part for part in own(node) if isinstance(part, (ir.Var, ir.Buffer)))
+        else:
+            needed.update(one for one in own(node, ir.Var, ir.Buffer) if isinstance(one, (ir.Var, ir.Buffer)))
     waiting = list(needed)
     while waiting:
         value = named.get(waiting.pop())
