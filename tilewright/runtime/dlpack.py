@@ -73,10 +73,10 @@ def view(tensor: Any) -> TensorView:
             capsule = tensor.__dlpack__()
     except Exception as error:
         raise UnreadableTensor(f"{type(tensor).__name__} cannot be exported through DLPack: {error}") from error
-    read_only = False
+    read_only = type(tensor).__module__.startswith("jaxlib.")  # arrays that never change; no capsule of theirs says so
     if _api.PyCapsule_IsValid(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned"))
-        record, read_only = managed.tensor, bool(managed.flags & _READ_ONLY)
+        record, read_only = managed.tensor, read_only or bool(managed.flags & _READ_ONLY)
     elif _api.PyCapsule_IsValid(capsule, b"dltensor"):
         record = _Tensor.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor"))
     else:

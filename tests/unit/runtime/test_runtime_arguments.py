@@ -266,6 +266,17 @@ def test_anything_with_dlpack_is_taken(scale):
     assert (b == 2).all()
 
 
+def test_arrays_of_jax_are_read_and_never_written(scale):
+    """They share memory with others that hold the same value, and nothing in their capsules says that it stays."""
+    of_jax = type("ArrayImpl", (Foreign,), {"__module__": "jaxlib._jax"})
+    a, b = ones(9, 4), np.zeros((9, 4), np.float32)
+    scale(of_jax(a), 2.0, b)
+    assert (b == 2).all()
+    with pytest.raises(errors.ReadOnlyArgument, match="argument 'B' is written by the kernel and is read-only"):
+        scale(a, 3.0, of_jax(b))
+    assert (b == 2).all()
+
+
 def test_an_output_that_is_allocated_must_not_be_passed():
     kernel = tilewright.compile(make_scale.trace(), out_idx=-1, target="cpu")
     assert (kernel(ones(7, 4), 3.0) == 3).all()
