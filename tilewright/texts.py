@@ -3,6 +3,7 @@ no text."""
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 
 
@@ -32,3 +33,8 @@ def write_text(path: Path, text: str) -> None:
 def read_text(path: Path) -> str:
     """What `write_text` wrote."""
     return path.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def keep_lines(text: str, file: str) -> None:
+    """Let messages show the lines of a text that is in no file of this name."""
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)

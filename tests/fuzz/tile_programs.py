@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import warnings
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFunction
+from tilewright.texts import keep_lines
 
 
 def operator(name: str, **operands: Any) -> None:
@@ -115,7 +115,7 @@ class TileProgram:
     def compile(self, target: str) -> Kernel:
         """The kernel for a target."""
         name = f"<fuzz {self.seed}>"
-        linecache.cache[name] = (len(self.text), None, self.text.splitlines(keepends=True), name)
+        keep_lines(self.text, name)
         space = dict(SPACE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -7,11 +7,11 @@ What is asked, how deep, and in which order a tile is read and written is drawn 
 from __future__ import annotations
 
 import itertools
-import linecache
 import random
 
 import numpy as np
 import pytest
+from syntax import program_of
 
 import tilewright
 import tilewright.language as T
@@ -100,10 +100,8 @@ def source(condition: str, body: str, otherwise: str) -> str:
 
 def made(condition: str, body: str, otherwise: str, target: str) -> tilewright.Kernel:
     text, name = source(condition, body, otherwise), f"<{condition}, {body}, {otherwise}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, object] = {"T": T, "__name__": name}
-    exec(compile(text, name, "exec"), scope)
-    return tilewright.jit(target=target)(scope["program"]).compile(np.zeros(128, np.int32), 3)
+    program = program_of(text, name)
+    return tilewright.jit(target=target)(program).compile(np.zeros(128, np.int32), 3)
 
 
 DRAWN = random.Random(7).sample(CASES, 96)

@@ -7,12 +7,12 @@ and so is the work behind it: the compiler must see through each, or refuse the 
 from __future__ import annotations
 
 import itertools
-import linecache
 import random
 import warnings
 
 import numpy as np
 import pytest
+from syntax import program_of
 from test_found_programs import AMPERE, NVIDIA
 
 import tilewright
@@ -99,14 +99,12 @@ def verdict(condition: str, works: tuple[str, ...], target: str) -> str:
     """``refused``, ``right``, or what is wrong."""
     text = source(CONDITIONS[condition], *(WORK[one] for one in works))
     name = f"<{condition}: {', '.join(works)}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    space = {"T": T}
-    exec(compile(text, name, "exec"), space)
+    program = program_of(text, name)
     given = np.arange(64, dtype=np.int32) * 37 % 64, 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            kernel = tilewright.jit(target=target)(space["program"]).compile(*given)
+            kernel = tilewright.jit(target=target)(program).compile(*given)
         except TilewrightError as error:
             assert error.span is not None, error
             return f"refused: {type(error).__name__}"

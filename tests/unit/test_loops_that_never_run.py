@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import linecache
 import warnings
 
 import numpy as np
 import pytest
+from syntax import program_of
 from test_found_programs import AMPERE, NVIDIA
 
 import tilewright
-import tilewright.language as T
 from tilewright.errors import TilewrightWarning
 
 LOOPS = {
@@ -68,10 +67,7 @@ def program(loop: str, body: str) -> object:
     """The program of a loop and of what stands in it."""
     text = BODY.format(loop=LOOPS[loop], body=BODIES[body].replace("\n", "\n            "))
     name = f"<{loop}: {body}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    space = {"T": T}
-    exec(compile(text, name, "exec"), space)
-    return space["program"]
+    return program_of(text, name)
 
 
 @pytest.mark.parametrize("target", [NVIDIA, AMPERE, "cpu", "metal -arch=apple8", "hip -arch=gfx942"])

@@ -7,16 +7,15 @@ What two accesses of single threads do to one element is the author's business: 
 from __future__ import annotations
 
 import itertools
-import linecache
 import re
 import warnings
 
 import numpy as np
 import pytest
+from syntax import program_of
 from test_found_programs import AMD, AMPERE, NVIDIA
 
 import tilewright
-import tilewright.language as T
 from tilewright.errors import DivergentWork, TilewrightWarning
 
 BLOCKS = {
@@ -80,10 +79,7 @@ def program(around: str, first: str, second: str, memory: str = "O") -> object:
         body += "".join(f"{indent}{one}\n" for one in made.split("\n"))
     text = HEAD.format(body=body.strip().replace("\n", "\n        "))
     name = f"<{around}: {first}, {second}>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    space = {"T": T}
-    exec(compile(text, name, "exec"), space)
-    return space["program"]
+    return program_of(text, name)
 
 
 @pytest.mark.parametrize("target", [NVIDIA, AMPERE, AMD])

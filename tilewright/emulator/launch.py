@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import linecache
 import math
 import os
 import re
@@ -27,7 +26,7 @@ from tilewright.machine.nvidia import DEVICES
 from tilewright.options import options
 from tilewright.targets.cuda.emulation import CUDA
 from tilewright.targets.emulation import Vocabulary
-from tilewright.texts import write_text
+from tilewright.texts import keep_lines, write_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ def run(
         raise EmulationFailed(f"unknown schedule {schedule!r}", hint="use " + ", ".join(SCHEDULES) + " or explore")
     text = compile_text(source, kernel, vocabulary, check, file)
     if not Path(file).exists():  # so that reports can show its lines
-        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        keep_lines(source, file)
     library = core(options().compiler)
 
     arrays = arrays_of((*arguments, *memory))

@@ -7,7 +7,6 @@ prints and parses without a word here.
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_parser import _DTYPE, SCOPES, ExpressionParser, items
 from tilewright.ir.visitor import fields_of, method_of
+from tilewright.texts import keep_lines
 
 
 def parse(text: str, *, file: str | None = None, first_line: int = 1) -> ir.Function:
@@ -33,7 +33,7 @@ def parse(text: str, *, file: str | None = None, first_line: int = 1) -> ir.Func
     """
     name = file or "<program>"
     if file is None:
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        keep_lines(text, name)
     try:
         module = ast.parse(text)
     except SyntaxError as error:

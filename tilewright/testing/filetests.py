@@ -14,7 +14,6 @@ The first line says what is done to the program: a kind of `kinds.KINDS` and its
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tilewright.ir.nodes import Function
 from tilewright.ir.parser import parse
 from tilewright.testing import execution  # noqa: F401  (registers its kinds)
 from tilewright.testing.kinds import KINDS
-from tilewright.texts import read_text, write_text
+from tilewright.texts import keep_lines, read_text, write_text
 
 DIVIDER, ARROW = "====", "----"
 
@@ -61,7 +60,7 @@ class Case:
     def parse(self) -> Function:
         """The case's program; its places count lines from the program's first."""
         name = self.file.name
-        linecache.cache[name] = (len(self.program), None, self.program.splitlines(keepends=True), name)
+        keep_lines(self.program, name)
         return parse(self.program, file=name)
 
 

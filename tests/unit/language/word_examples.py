@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import linecache
 import re
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import tilewright.language as T
 from tilewright.ir.nodes import Buffer
 from tilewright.language.trace import PrimFunc
+from tilewright.texts import keep_lines
 
 TENSORS = {
     "A": '(64, 64), "float32"', "B": '(64, 64), "float32"', "C": '(64, 64), "float32"', "N": '(64,), "int32"',
@@ -59,7 +59,7 @@ def program(name: str) -> PrimFunc:
 
 def traced(name: str, lines: list[str], blocks: int = 2) -> PrimFunc:
     text, file = source(lines, blocks), f"<example of T.{name}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    keep_lines(text, file)
     names: dict[str, Any] = {"T": T}
     exec(compile(text, file, "exec"), names)
     made: PrimFunc = names["example"]
