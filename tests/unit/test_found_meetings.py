@@ -286,3 +286,47 @@ def test_tiles_are_not_dealt_where_clusters_meet_in_two_parts() -> None:
     kernel = compiled(program, NVIDIA, a)
     assert has_roles(kernel)
     assert "not persistent: the blocks of a cluster meet" in kernel.explain()
+
+
+@pytest.mark.parametrize("mask", [1, 2, 3])
+def test_a_tile_that_a_load_brings_to_several_blocks_is_that_of_the_lowest(mask: int) -> None:
+    """The interpreter gave each block the rows that it names itself."""
+
+    def program(A):
+        A: T.Tensor((32, 64), "float16")
+        O = T.empty((4, 8, 64), "float16")
+        with T.Kernel(4, threads=128, cluster_dims=2) as bx:
+            tile = T.alloc_shared((8, 64), "float16")
+            arrived = T.alloc_cluster_barrier([128])
+            T.cluster_sync()
+            T.tma_copy(A[bx * 8, 0], tile, barrier=arrived[0], cluster_mask=mask)
+            T.mbarrier_arrive(arrived[0])
+            T.mbarrier_wait_parity(arrived[0], 0)
+            T.copy(tile, O[bx, :, :])
+            T.cluster_sync()
+        return O
+
+    given = np.random.default_rng(mask).integers(-9, 10, (32, 64)).astype(np.float16)
+    rows = given.reshape(4, 8, 64)
+    kernel = tilewright.jit(target=NVIDIA)(program).compile(given)
+    for found in (kernel.emulate(given), kernel.interpret(given)):
+        np.testing.assert_array_equal(found, rows[[0, 0, 2, 2]] if mask == 3 else rows)
+
+
+def test_roles_do_not_use_registers_of_others() -> None:
+    """An error of the verifier reached the author."""
+
+    def program(A):
+        A: T.Tensor((64, 64), "float32")
+        with T.Kernel(1, threads=256):
+            held = T.alloc_fragment((64, 64), "float32")
+            with T.roles():
+                with T.role("first", warps=4):
+                    T.copy(A, held)
+                with T.role("second", warps=4):
+                    T.sync_threads()
+
+    with pytest.raises(MisplacedRole) as told:
+        tilewright.jit(target=NVIDIA)(program).compile(np.zeros((64, 64), np.float32))
+    assert told.value.message == "the role 'first' uses 'held', which lies in registers of other threads, too"
+    assert told.value.hint == "make it in the role, or with T.alloc_shared"

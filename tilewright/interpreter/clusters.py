@@ -94,20 +94,20 @@ def copy_between_blocks(state: Evaluator, copy: Copy) -> None:
         state.woken += 1
 
 
-def copy_for_blocks(state: Evaluator, copy: Copy) -> None:
-    """What a load means for the other blocks that get its tile: the lowest of them brings it to all.
+def copy_for_blocks(state: Evaluator, copy: Copy) -> bool:
+    """Do a load for several blocks: the lowest of them brings its tile to all. False where it is one block's alone.
 
     Each announces the tile's bytes at its own barrier; they land when the lowest one comes here.
     """
     assert copy.mask is not None and copy.barrier is not None
     ranks = [rank for rank in range(len(state.peers)) if copy.mask >> rank & 1]
     if state.rank not in ranks or len(ranks) < 2:
-        return
+        return False
     size = copy.destination.dtype.nbytes(math.prod(e for e in copy.destination.extents if isinstance(e, int)))
     for barrier, *_ in barriers_of(state, copy.barrier):
         barrier.bytes += size
     if state.rank != ranks[0]:
-        return
+        return True
     values = copy.reference(read_region(state, copy.source))[0]
     own = state.places
     for rank in ranks:
@@ -117,3 +117,4 @@ def copy_for_blocks(state: Evaluator, copy: Copy) -> None:
         for barrier, *_ in barriers_of(state, copy.barrier, rows=state.peer_barriers[rank]):
             barrier.announce(-size)
     state.woken += 1
+    return True

@@ -27,6 +27,7 @@ from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either,
 from tilewright.interpreter.tiles import run_operator
 from tilewright.ir import nodes
 from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
+from tilewright.ir.structure import folds
 from tilewright.ops.copy import Copy
 
 assert calls and collectives  # their functions are registered on import
@@ -151,10 +152,10 @@ class Executor(Lines):
         self.mask = outer if stayed else either(*after)
 
     def _for(self, node: nodes.For) -> Steps:
-        if node.kind == "vectorize":
+        if node.kind == "vectorize" and not folds(node):
             length = self._vector_length(node)
             if length is not None:
-                yield from self._lanes_of((node.var,), (length,), node.body, self.value(node.start))
+                yield from self._at_once(node, (node.var,), (length,), self.value(node.start))
                 return
         yield from self._loop(node.var, node.start, node.stop, node.step, node.body)
 
@@ -222,11 +223,15 @@ class Executor(Lines):
         return np.True_ if np.all(self.returned) else NOBODY
 
     def _parallel(self, node: nodes.Parallel) -> Steps:
-        extents = tuple(map(self.extent, node.extents))
-        watched = frozenset() if self.parallel else read_and_stored(node)
+        yield from self._at_once(node, node.vars, tuple(map(self.extent, node.extents)), 0)
+
+    def _at_once(
+        self, loop: nodes.Parallel | nodes.For, vars: tuple[Var, ...], extents: tuple[int, ...], start: int
+    ) -> Steps:
+        watched = frozenset() if self.parallel else read_and_stored(loop)
         if watched and 0 not in extents:
             self.iterations = Meetings(extents, len(self.lanes), watched)
-        yield from self._lanes_of(node.vars, extents, node.body, 0)
+        yield from self._lanes_of(vars, extents, loop.body, start)
         if watched:
             self.iterations = None
 
@@ -298,10 +303,8 @@ class Executor(Lines):
             copy_between_blocks(self, node)
         elif self.lanes and (self.parallel or node in self.varying.dependent):
             yield from self._dispatch(node.lower())
-        else:
+        elif not (isinstance(node, Copy) and node.mask is not None and copy_for_blocks(self, node)):
             run_operator(self, node)
-            if isinstance(node, Copy) and node.mask is not None:
-                copy_for_blocks(self, node)
 
     def _evaluate_in_steps(self, node: nodes.Evaluate) -> Steps:
         """A call for its effect; one in which others are waited for hands over to them."""

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.errors import DependentIterations
 from tilewright.interpreter.arithmetic import Numbers, carried
 from tilewright.interpreter.memory import View, as_bits
-from tilewright.ir.nodes import Allocate, Buffer, Load, Parallel, Store
+from tilewright.ir.nodes import Allocate, Buffer, For, Load, Parallel, Store
 from tilewright.ir.structure import key
 from tilewright.ir.visitor import find
 
@@ -19,8 +19,8 @@ NOBODY, SEVERAL = -1, -2
 
 
 @functools.lru_cache(maxsize=256)
-def read_and_stored(loop: Parallel) -> frozenset[Buffer]:
-    """What a parallel loop both reads and stores to, at places that are not said by the same indices."""
+def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
+    """What a loop of iterations at once both reads and stores to, at places not said by the same indices."""
     own = {node.buffer for node in find(loop.body, Allocate)}
     places: dict[Buffer, set[object]] = {}
     for node in find(loop.body, Load, Store):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import fields_of
+from tilewright.ir.visitor import fields_of, find, variables
 
 
 def same(a: Any, b: Any) -> bool:  # any field's values
@@ -37,6 +37,15 @@ def key(node: object) -> object:
         dtype: ir.DType | None = node.dtype if isinstance(node, ir.Expr) else None
         return (type(node), dtype, *(key(getattr(node, name)) for name in fields_of(type(node))))
     return (type(node), node)
+
+
+@functools.lru_cache(maxsize=256)
+def folds(loop: ir.For) -> bool:
+    """Whether a loop changes by what is there a place that all its iterations have: they then run in order."""
+    moving = {loop.var, *(node.var for node in find(loop.body, ir.Let, ir.For))}
+    read = {(load.buffer, key(load.indices)) for load in find(loop.body, ir.Load)}
+    stores = (store for store in find(loop.body, ir.Store) if (store.buffer, key(store.indices)) in read)
+    return any(all(moving.isdisjoint(variables(index)) for index in store.indices) for store in stores)
 
 
 def conjuncts(condition: ir.Expr) -> Iterator[ir.Expr]:

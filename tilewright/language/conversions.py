@@ -50,6 +50,8 @@ def cast(
     if round not in ("", "rn") or rbits is not None:
         raise NumberExpected("the rounding of T.cast", "'' or 'rn', and rbits=None: to nearest even", repr(round))
     record = dtypes.dtype(dtype)
+    if record.lanes > 1:
+        raise NumberExpected("the type of what T.cast converts to", f"that of one number, {record.scalar}", str(record))
     if not (sat if saturate is None else saturate) and record.is_float and record.bits <= 8:
         value = _beyond_as_infinity(value, record)
     return Scalar(as_expr(value, record), frame_of(value))

@@ -16,6 +16,7 @@ from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.own_fragments import own_fragments
 from tilewright.language.proxies import Scalar, check_scope, constant, constant_within, extent, frame_of
+from tilewright.language.roles import refuse_registers_of_others
 from tilewright.language.source import statement_here
 
 Made = TypeVar("Made")
@@ -72,6 +73,7 @@ class KernelContext(BlockContext):
         if exception[0] is not None:
             return
         body = own_fragments(body, {buffer for buffer, _ in self.layouts})
+        refuse_registers_of_others(body)
         if self.divided:
             body, copies = divide(body, self.thread_vars, self.threads)
             self.layouts += [(made, layout) for buffer, layout in self.layouts for made in copies.get(buffer, ())]

@@ -138,6 +138,10 @@ def alloc_var(dtype: object, *initial: object, init: object = None, scope: str =
     if len(values) > 1:
         raise NumberExpected("T.alloc_var", "one first value", str(len(values)))
     record = dtypes.dtype(dtype)
+    if record.lanes > 1:
+        raise NumberExpected(
+            "the type of T.alloc_var", f"one number: T.alloc_local((1,), {str(record)!r}) has several", str(record)
+        )
     first = as_expr(values[0], record, "the first value of T.alloc_var") if values else None
     buffer = Buffer(builder.take_name("var"), (), record, "scalar")
     builder.append(Allocate(buffer, first, span=statement_here()))

@@ -23,6 +23,8 @@ from dataclasses import replace
 
 from tilewright import ops
 from tilewright.ir import nodes as ir
+from tilewright.ir.effects import root
+from tilewright.ir.visitor import find
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record
@@ -107,6 +109,18 @@ def channel(
     made = ir.Channel(name, tuple(tiles), stages, _names(writers), _names(readers), scope, span=statement_here())
     builder.append(made)
     return Channel(name, stages, builder.frame)
+
+
+def refuse_registers_of_others(body: ir.Seq) -> None:
+    """Tiles in registers are those of the threads that made them: a role has its own."""
+    for role in find(body, ir.Role):
+        own = {node.buffer for node in find(role.body, ir.Allocate)}
+        for buffer in find(role.body, ir.Buffer):
+            if buffer.scope == "fragment" and root(buffer) not in own:
+                raise MisplacedRole(
+                    f"the role {role.name!r} uses {buffer.name!r}, which lies in registers of other threads, too",
+                    "make it in the role, or with T.alloc_shared",
+                ).at(role.span)
 
 
 def _names(given: str | Iterable[str]) -> tuple[str, ...]:

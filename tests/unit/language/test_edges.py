@@ -279,6 +279,12 @@ def test_edge_integer_overflow() -> None:
     check(of_each(lambda x: x + 1, [2**31 - 1], "int32"), [-(2**31)])
 
 
+def test_edge_signed_overflow() -> None:
+    """A sum or product of `int32` or `int64` that passes the ends of its type wraps where it is stored. Comparisons and divisions of it may take it as if there were no ends, as places are: count hashes in unsigned integers."""
+    check(of_each(lambda x: T.if_then_else(x + 1 > x, 1, 0), [2**32 - 1, 5], "uint32"), [0, 1])
+    check(of_each(lambda x: x * 6 // 3, [2**31 + 1, 5], "uint32"), [2, 10])
+
+
 def test_edge_narrow_products() -> None:
     """What two `int8` make is `int8`, whatever it is assigned to: convert them first."""
     check(of_each(lambda x: x * x, [127, -128], "int8", "int32"), [1, 0])

@@ -12,6 +12,7 @@ After::
         C[i, j * 4 + v] = tile[i, j * 4 + v]
 
 Threads then move the author's vectors as they move those that the compiler finds; packed atomics are such loops, too.
+A loop whose iterations change one place stays: they run in order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.nodes import For, Function, Parallel
+from tilewright.ir.structure import folds
 from tilewright.ir.visitor import Rewriter, Rewritten
 from tilewright.passes.context import Context
 
@@ -34,7 +36,7 @@ class _Join(Rewriter):
         inner = made.body.statements[0] if len(made.body.statements) == 1 else None
         if not isinstance(inner, For) or inner.kind != "vectorize":
             return made
-        if made.layout is not None or made.coalesced_width is not None:
+        if folds(inner) or made.layout is not None or made.coalesced_width is not None:
             return made
         numbers = inner.numbers
         if numbers is None or (numbers.start, numbers.step) != (0, 1):
