@@ -196,15 +196,22 @@ def _of_auto_round(found: Settings) -> Settings:
     compressed-tensors' do."""
     if str(found.get("data_type", "int")).startswith(("mx_fp", "nv_fp", "fp")):
         return {**found, "quant_method": "auto-round", "data_type": _FLOATS.sub(r"\1", str(found["data_type"]))}
-    packing = str(found.get("packing_format", "auto_round:auto_gptq")).rpartition(":")[2].replace("auto_", "")
-    if packing == "awq":
+    said = found.get("packing_format", found.get("backend", "auto"))
+    packing = {part.removeprefix("auto_") for part in str(said).split(":")} - _KERNELS
+    if packing <= {"round", "awq"} and "awq" in packing:
         return {**found, "quant_method": "awq", "version": "gemm"}
-    if packing in ("gptq", "round"):
+    if packing <= {"round", "gptq"} and packing != {"round"}:
         return {**found, "quant_method": "gptq", "checkpoint_format": "gptq"}
+    if packing <= {"round", "gptqmodel"}:  # its own: zero points as they are, where GPTQ's first form has one less
+        return {**found, "quant_method": "gptq", "checkpoint_format": "gptq_v2"}
     raise InvalidTensor(
-        f"the checkpoint is quantised by AutoRound in the packing {found.get('packing_format')!r}",
-        hint="auto_round:auto_gptq and auto_round:auto_awq can be read",
+        f"the checkpoint is quantised by AutoRound in the packing {said!r}",
+        hint="auto_round, auto_round:auto_gptq and auto_round:auto_awq can be read",
     )
+
+
+_KERNELS = {"auto", "exllamav2", "triton", "tritonv2", "marlin", "cuda", "torch"}
+"""What may stand beside a packing in the words of AutoRound's first versions: what multiplies by it."""
 
 
 def weights_settings(settings: Settings, layer: str) -> list[Settings]:

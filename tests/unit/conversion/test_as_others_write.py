@@ -20,9 +20,10 @@ from test_safetensors import gguf_of  # noqa: E402
 
 from tilewright.checkpoints import open_checkpoint, save_safetensors  # noqa: E402
 from tilewright.conversion import convert_checkpoint, load_quantized  # noqa: E402
-from tilewright.errors import MissingTensor  # noqa: E402
+from tilewright.errors import InvalidTensor, MissingTensor  # noqa: E402
 from tilewright.matmul.arrays import as_torch  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
+from tilewright.quant.files import read_weight  # noqa: E402
 
 N, K = 24, 64
 RNG = np.random.default_rng(0)
@@ -115,3 +116,34 @@ def test_a_gguf_file_fills_a_model(tmp_path: Path) -> None:
     model = torch.nn.ModuleDict({"up": torch.nn.Linear(K, N, bias=False)})
     load_quantized(model, tmp_path / "m.gguf")
     np.testing.assert_allclose(model["up"].weight.to_dense(), exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ({"packing_format": "auto_round:auto_gptq"}, 1), ({"packing_format": "auto_round:gptq"}, 1), ({}, 1), ({"backend": "auto"}, 1),
+        ({"packing_format": "auto_round"}, 2), ({"packing_format": "auto_round:gptqmodel"}, 2), ({"backend": "auto_round:exllamav2"}, 2),
+        ({"packing_format": "auto_round", "backend": "auto_round:gptq:exllamav2"}, 2), ({"backend": "auto_round:gptq:exllamav2"}, 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_zero_points_are_those_of_the_packing(tmp_path: Path, said: dict[str, str], version: int) -> None:
+    """Its own packing keeps them as they are, that of AutoGPTQ one less; its first versions said so as ``backend``."""
+    made = write_gptq(np.random.default_rng(0), 32, 64, 4, 32, version, False, borrowed=version == 1)
+    config = {
+        "quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": False, "autoround_version": "0.9", **said
+    }  # fmt: skip
+    tensors = {f"up.{name}": one for name, one in made.tensors.items()}
+    convert_checkpoint(written(tmp_path / "from", tensors, {"quantization_config": config}), tmp_path / "ours")
+    found = read_weight(open_checkpoint(tmp_path / "ours"), "up").to_dense()
+    np.testing.assert_allclose(found, made.weight, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "packing", ["auto_round:fake", "auto_round:qbits", "gptq:awq", "auto_round:fp8", "mlx", "auto_round:auto_round_x"]
+)
+def test_another_packing_is_refused(tmp_path: Path, packing: str) -> None:
+    config = {"quantization_config": {"quant_method": "auto-round", "bits": 4, "packing_format": packing}}
+    source = written(tmp_path / "from", {"up.bias": np.zeros(3, np.float32)}, config)
+    with pytest.raises(InvalidTensor, match=f"quantised by AutoRound in the packing '{packing}'"):
+        convert_checkpoint(source, tmp_path / "ours")

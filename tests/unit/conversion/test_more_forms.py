@@ -271,7 +271,7 @@ REFUSED: dict[str, tuple[dict[str, np.ndarray], Settings, str]] = {
     ),
     "another packing of AutoRound": (
         {"up.weight": np.zeros((8, 8), np.float32)}, {"quant_method": "auto-round", "packing_format": "auto_round:llm_compressor"},
-        "by AutoRound in the packing 'auto_round:llm_compressor'\n  help: auto_round:auto_gptq and auto_round:auto_awq can be read",
+        "by AutoRound in the packing 'auto_round:llm_compressor'\n  help: auto_round, auto_round:auto_gptq and auto_round:auto_awq can be read",
     ),
     "HQQ down the columns": (
         {f"up.{n}": t for n, t in (write_hqq(np.random.default_rng(0), 8, 64, 4, 32).tensors | {"axis": np.array(0, np.int32)}).items()},
