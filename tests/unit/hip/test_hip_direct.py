@@ -242,7 +242,7 @@ rule(const uint32_t* A, uint32_t* C) {
   tw::cp_async<4>(tile + FIRST, tw::place(A, tx));
   tw::cp_async<4>(tile + 128 + tw::first_of_wave(), tw::place(A, tx));
   tw::cp_async_wait<LEFT>();
-  tw::sync_threads();
+  tw::sync_shared();
   C[tx] = tile[tx ^ 1];
 }
 """

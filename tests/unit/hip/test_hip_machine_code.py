@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hip_programs import on
+from hip_programs import EVERY, on
 
 import tilewright
 import tilewright.language as T
@@ -147,3 +147,25 @@ def test_the_product_of_the_page_is_as_it_should_be(architecture, dtype):
     script = pytest.importorskip("hip_machine_code")
     _, wrong = script.check(architecture, dtype)
     assert wrong == []
+
+
+@T.prim_func
+def told(A: T.Tensor((4, 256), "float32"), S: T.Tensor((256,), "float32"), flags: T.Tensor((4,), "uint32")):
+    with T.Kernel(4, threads=256) as b:
+        tx = T.get_thread_binding()
+        A[b, tx] = S[tx]
+        T.sync_threads()
+        if tx == 0:
+            T.atomic_store(flags[b], T.cast(1, "uint32"), memory_order="release")
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+def test_a_flag_follows_what_all_waves_have_stored(architecture: str) -> None:
+    """One thread tells other blocks what its whole block has written: every wave waits for its stores before the barrier."""
+    kernel = tilewright.compile(told, target=f"hip -arch={architecture}")
+    assert "tw::sync_shared" not in kernel.get_kernel_source()
+    lines = [line.split(";")[0].strip() for line in kernel.sass().split("\n")]
+    barrier = next(at for at, line in enumerate(lines) if line.startswith("s_barrier"))
+    stored = max(at for at, line in enumerate(lines[:barrier]) if line.startswith("global_store"))
+    waits = r"s_waitcnt vmcnt\(0\)|s_waitcnt_vscnt null, 0x0|s_wait_storecnt 0x0"
+    assert any(re.match(waits, line) for line in lines[stored:barrier])

@@ -153,8 +153,8 @@ def unsettled_buffers(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
 
 
 def hands_over_tensors(kernel: ir.Kernel) -> bool:
-    """Whether a barrier stands between two accesses of a tensor of which one writes: only then do barriers order global
-    memory, too."""
+    """Whether a barrier stands between two accesses of a tensor of which one writes, or threads tell other blocks what
+    theirs has written: only then do barriers order global memory, too."""
     walk = _Handing()
     walk.sequence(kernel.body)
     return walk.found
@@ -181,6 +181,7 @@ class _Handing:
                 self.read_before |= self.read
                 self.written_before |= self.written
             else:
+                self.found |= isinstance(node, ir.Call) and _speaks_for_others(node)
                 self._access(*accesses(node))
         self._access(*accesses(body))
         again = isinstance(body, (ir.For, ir.While)) and any(map(_is_barrier, find(body, ir.Call)))
@@ -202,6 +203,12 @@ class _Handing:
 
 def _is_barrier(node: ir.Record) -> bool:
     return isinstance(node, ir.Call) and node.function.startswith("sync_threads")
+
+
+def _speaks_for_others(call: ir.Call) -> bool:
+    """Whether a call may order what other threads of its block did before a barrier: a flag, the author's own text."""
+    ordered = call.function.startswith("atomic_") and call.arguments[-1] in ("acquire", "release", "acq_rel", "seq_cst")
+    return ordered or call.function == "call_extern"
 
 
 class KernelText:

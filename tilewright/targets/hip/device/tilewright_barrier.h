@@ -17,6 +17,9 @@ TW_DEVICE void schedule_fence() { __builtin_amdgcn_sched_barrier(0); }
 TW_DEVICE void sync_threads(TW_SITE) {
   TW_AT(site);
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+#if TW_WARP_SIZE == 64
+  __builtin_amdgcn_s_waitcnt(0x0f70);   // one thread's flag may tell other blocks what this wave stores: clang waits for it on RDNA alone
+#endif
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
