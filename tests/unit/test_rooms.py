@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import itertools
 import re
 import statistics
 from collections.abc import Iterable, Iterator
@@ -186,14 +187,22 @@ def test_needs_are_found_wherever_they_stand(text: str, expected: dict[str, bool
 FACTS = {65536, 232448, 227, 132, 114}
 """Registers and bytes of a multiprocessor, and how many of them a GPU has."""
 
+NAMES = re.compile(r"sm_\d+a?|gfx\w+|apple\d+|m\d-(pro|max|ultra)|(x86_64-)?avx\w+-\w+")
+LINES = re.compile(r"line of the caches|request fetches|machine writes at once")
+"""What a constant says that is a machine's line."""
+
 
 def facts_of_machines(path: Path, syntax: ast.AST) -> list[str]:
     """Numbers and names of architectures that only records of machines say."""
     found = []
     for node in ast.walk(syntax):
         value = node.value if isinstance(node, ast.Constant) else None
-        if (type(value) is int and value in FACTS) or (isinstance(value, str) and re.fullmatch(r"sm_\d+a?", value)):
+        if (type(value) is int and value in FACTS) or (isinstance(value, str) and NAMES.fullmatch(value)):
             found.append(f"{where(path, node)} {value}")
+        if isinstance(node, ast.Module):
+            for constant, said in itertools.pairwise(node.body):
+                if isinstance(constant, ast.Assign) and isinstance(said, ast.Expr) and LINES.search(ast.unparse(said)):
+                    found.append(f"{where(path, constant)} {ast.unparse(constant)}")
     return found
 
 
@@ -218,6 +227,10 @@ def test_a_fact_is_seen() -> None:
         "tilewright/passes/imaginary.py:1 227", "tilewright/passes/imaginary.py:2 sm_90a"
     ]  # fmt: skip
     assert facts_of_machines(path, ast.parse("hint = 'cuda -arch=sm_80'\nbits = 32")) == []
+    text = 'LINE = 64\n"""Bytes of a line of the caches."""\nname = "gfx942"'
+    assert facts_of_machines(path, ast.parse(text)) == [
+        "tilewright/passes/imaginary.py:1 LINE = 64", "tilewright/passes/imaginary.py:3 gfx942"
+    ]  # fmt: skip
 
 
 def test_torch_is_only_imported_inside_functions() -> None:

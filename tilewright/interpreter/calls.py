@@ -16,8 +16,8 @@ from tilewright.interpreter.tiles import read_region
 from tilewright.ir.nodes import Call, Expr, Region, expr
 from tilewright.ops.atomic import combine
 
-LINE = 64
-"""Bytes of a line of the caches."""
+STREAMED = 64
+"""Bytes at whose multiples `stream_head` ends, in every text."""
 
 
 def _target(state: Evaluator, node: Call) -> tuple[Region, View]:
@@ -121,7 +121,7 @@ def _stream_head(state: Evaluator, node: Call) -> Numbers:
     region, large = node.arguments
     assert isinstance(region, Region) and isinstance(large, Expr)
     at = np.asarray(state.value(region.starts[0]))
-    return settle(np.where(state.value(large), -at % (LINE // region.dtype.storage_bytes), 0), node.dtype)
+    return settle(np.where(state.value(large), -at % (STREAMED // region.dtype.storage_bytes), 0), node.dtype)
 
 
 SPECIAL_CALLS["load_first"] = _load_first

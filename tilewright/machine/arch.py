@@ -29,6 +29,7 @@ class Arch:
     registers : 32-bit registers (or vector registers on a CPU) of one thread.
     cores : multiprocessors or processor cores.
     l1_bytes, l2_bytes, l3_bytes : cache sizes, of one core (l3 shared).
+    line_bytes : of a processor's caches: what one request fetches, and what is written at once.
     matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best
         first.
     untried_instructions : what the machine multiplies with, too, but no kernel does: nobody has run them yet.
@@ -48,6 +49,7 @@ class Arch:
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
     l3_bytes: int = 0
+    line_bytes: int = 64
     matrix_instructions: tuple[Any, ...] = ()
     sparse_instructions: tuple[Any, ...] = ()
     copy_instructions: tuple[Any, ...] = ()
@@ -103,6 +105,12 @@ class Arch:
         said = dict(self.rates.products) if self.rates is not None and a == b else {}
         rates = (one.rate for one in self.matrix_instructions if (one.a, one.b) == (a, b))
         return int(max((said.get(a.name, rate) for rate in rates), default=0))
+
+    def multiplies(self, wide: DType, narrow: DType) -> bool:
+        """Whether products of a type take every number of a narrower one as it is; some machines' take subnormal
+        operands of 16 bits for zeros."""
+        flushed = self.has("normal_operands") and wide.bits == 16 and narrow.is_float and narrow != wide
+        return wide.contains(narrow) and not (flushed and narrow.least < 2.0 ** (1 - wide.bias))
 
     @property
     def starts_wide_copies(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cpu_programs import program
 
@@ -12,6 +14,7 @@ from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
 from tilewright.passes.tile.processors.choose_products import first_match
 from tilewright.targets.base import UnknownTarget
+from tilewright.targets.cpu import arch as cpu
 from tilewright.targets.cpu.arch import (
     AMD_TRAITS,
     HALVED_TRAITS,
@@ -77,6 +80,18 @@ def test_features_become_flags() -> None:
     assert "-mavx512f" not in compiler_flags(arch({"arch": "avx2"}))
     assert "-mavxvnni" in compiler_flags(arch({"arch": "avx2+avxvnni"}))
     assert compiler_flags(arch({"arch": "neon-i8mm-bf16"})) == ("-march=armv8.2-a+dotprod+fp16+i8mm+bf16",)
+
+
+def test_caches_are_as_linux_describes_them(tmp_path: Path) -> None:
+    """Of an instruction cache nothing is asked; what is not described is not known."""
+    for number, (level, kind, size, line) in enumerate((("1", "Data", "96K", "128"), ("1", "Instruction", "1K", ""), ("2", "Unified", "12M", "128"))):  # fmt: skip
+        folder = tmp_path / f"index{number}"
+        folder.mkdir()
+        for name, text in (("level", level), ("type", kind), ("size", size), ("coherency_line_size", line)):
+            if text:
+                (folder / name).write_text(f"{text}\n")
+    assert cpu._linux_caches(tmp_path) == {"l1_bytes": 96 << 10, "l2_bytes": 12 << 20, "line_bytes": 128}
+    assert cpu._linux_caches(tmp_path / "nothing") == {}
 
 
 def test_unknown_machines() -> None:

@@ -50,8 +50,6 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, bind_loop, free_of, with_values
 from tilewright.passes.thread.first_lanes import LOAD
 
-LINE = 64
-"""Bytes that one request fetches."""
 MOST_REQUESTS = 8
 """In one iteration; longer ones would ask faster than the memory answers."""
 
@@ -74,6 +72,7 @@ class _Stream:
 class _Ahead(ScopedRewriter):
     def __init__(self, function: ir.Function, arch: Arch) -> None:
         super().__init__(function)
+        self.line, self.most_asked = arch.line_bytes, MOST_REQUESTS * arch.line_bytes
         self.most_bytes, self.asks_always = arch.l2_bytes // 4, arch.has("slow_streams")
         self.request = "prefetch_far" if arch.has("far_requests") else "prefetch"
 
@@ -108,7 +107,7 @@ class _Ahead(ScopedRewriter):
                 if not (ir.is_literal(step, 1) and isinstance(apart, ir.Const)):
                     continue
                 size = load.buffer.dtype.storage_bytes
-                if LINE <= int(apart.value) * size <= self.most_bytes:
+                if self.line <= int(apart.value) * size <= self.most_bytes:
                     yield _Stream(load.buffer, loop, index, int(apart.value))
 
     def asked(self, stream: _Stream, statements: list[ir.Statement], position: int) -> bool:
@@ -128,14 +127,14 @@ class _Ahead(ScopedRewriter):
     def places(self, loop: ir.For, stream: _Stream) -> list[ir.Expr]:
         """An element of each line of the next block's rows that an iteration of `loop` asks for."""
         first = with_values(stream.index, {stream.loop.var: loop.var})
-        per_line = LINE // stream.buffer.dtype.storage_bytes
+        per_line = self.line // stream.buffer.dtype.storage_bytes
         return [first + (stream.apart + offset) for offset in range(0, _step(loop), per_line)]
 
     def has_time(self, loop: ir.For, stream: _Stream) -> bool:
         """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to
         do."""
         asks = _step(loop) * stream.buffer.dtype.storage_bytes
-        if not 0 < asks <= MOST_REQUESTS * LINE or (asks % LINE and LINE % asks):
+        if not 0 < asks <= self.most_asked or (asks % self.line and self.line % asks):
             return False
         loads = [load for load in _direct_loads(loop) if load.buffer is stream.buffer]
         if not all(self.is_at_hand(load, loop, stream) for load in loads):
@@ -150,12 +149,12 @@ class _Ahead(ScopedRewriter):
         stride = self.analyzer.stride(load.indices[0], loop.var)
         here = with_values(load.indices[0], {loop.var: loop.start})
         read = with_values(stream.index, {stream.loop.var: stream.loop.start})
-        return ir.is_literal(stride, 1) and self.is_close_behind(here, read, MOST_REQUESTS * LINE - 1)
+        return ir.is_literal(stride, 1) and self.is_close_behind(here, read, self.most_asked - 1)
 
     def walks_as_far(self, one: ir.For, other: ir.For) -> bool:
         """Whether `one` begins where `other` does and ends there, or a little behind."""
         begins = self.analyzer.equal(one.start, other.start)
-        return begins and self.is_close_behind(one.stop, other.stop, MOST_REQUESTS * LINE)
+        return begins and self.is_close_behind(one.stop, other.stop, self.most_asked)
 
     def is_close_behind(self, place: ir.Expr, other: ir.Expr, most: int) -> bool:
         low, high = self.analyzer.bounds(place - other)

@@ -49,8 +49,8 @@ from tilewright.passes.context import Context
 from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
 
-LINE, STORED_BYTES = 64, 16
-"""Bytes that the machine writes at once, and at a multiple of how many a part of them may begin."""
+STORED_BYTES = 16
+"""At a multiple of how many bytes a part of a line may begin."""
 FEW = 16
 """Vectors of a row that is stored in parts of lines where it does not begin with one."""
 FEW_IN_ORDER = 80
@@ -71,7 +71,7 @@ def stream_stores(function: ir.Function, context: Context) -> ir.Function:
 class _Stream(ScopedRewriter):
     def __init__(self, function: ir.Function, arch: Arch) -> None:
         super().__init__(function)
-        self.least, self.vector_bytes = CACHES * arch.l2_bytes, arch.vector_bytes
+        self.least, self.vector_bytes, self.line = CACHES * arch.l2_bytes, arch.vector_bytes, arch.line_bytes
         self.in_order = arch.has("ordered_streams")
         self.results = _only_written(function)
         self.loops: list[ir.For] = []
@@ -145,7 +145,7 @@ class _Stream(ScopedRewriter):
             return False
         if self.is_short(loop):
             return self.analyzer.divides(start, STORED_BYTES)
-        return root(store.buffer).alignment % LINE == 0 and self.analyzer.divides(start, LINE)
+        return root(store.buffer).alignment % self.line == 0 and self.analyzer.divides(start, self.line)
 
     def is_short(self, loop: ir.For, few: int = FEW) -> bool:
         """Whether a loop has too few vectors for a beginning and an end of their own to pay."""
@@ -200,7 +200,9 @@ class _Stream(ScopedRewriter):
         extent = self.analyzer.bounds(loop.stop - loop.start)[0]
         long = extent is not None and extent >= FEW * step * count
         alone = any(part is store for part in loop.body.statements)
-        return long and alone and step == store.value.dtype.lanes and self.vector_bytes == LINE and count in MADE_OF
+        return (
+            long and alone and step == store.value.dtype.lanes and self.vector_bytes == self.line and count in MADE_OF
+        )
 
     def is_large(self, result: ir.Buffer) -> ir.Expr:
         elements: ir.Expr = ir.const(1, INT64)

@@ -84,6 +84,10 @@ PRESETS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """Machines by the name that ``cpu -arch=`` takes: family and features."""
 
 
+CACHES = ("l1_bytes", "l2_bytes", "l3_bytes", "line_bytes")
+"""What an `Arch` says of caches."""
+
+
 def make_arch(family: str, features: frozenset[str], **facts: int) -> Arch:
     """The `Arch` of a CPU family (``"x86_64"``, ``"aarch64"`` or another, which gets plain C) with features."""
     vector_bytes, registers = 16, 16
@@ -141,9 +145,7 @@ def _known(family: str, features: Sequence[str]) -> frozenset[str]:
 
 def _elsewhere(family: str, features: frozenset[str], here: Arch) -> Arch:
     """A machine with these features, and with this one's cores and caches."""
-    return make_arch(
-        family, features, cores=here.cores, l1_bytes=here.l1_bytes, l2_bytes=here.l2_bytes, l3_bytes=here.l3_bytes
-    )
+    return make_arch(family, features, **{name: getattr(here, name) for name in ("cores", *CACHES)})
 
 
 def detect() -> Arch | None:
@@ -161,12 +163,10 @@ def host() -> Arch:
     else:
         features, caches = _linux(family)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return make_arch(
-        family, features, cores=cores, l1_bytes=caches[0] or 32 << 10, l2_bytes=caches[1] or 1 << 20, l3_bytes=caches[2]
-    )
+    return make_arch(family, features, cores=cores, **{name: size for name, size in caches.items() if size})
 
 
-def _linux(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
+def _linux(family: str) -> tuple[frozenset[str], dict[str, int]]:
     try:
         text = read_text(Path("/proc/cpuinfo"))
     except OSError:
@@ -202,20 +202,20 @@ def tile_permission() -> bool:
         return False
 
 
-def _linux_caches() -> tuple[int, int, int]:
-    sizes = {1: 0, 2: 0, 3: 0}
-    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        try:
-            level, kind, size = (read_text(index / name).strip() for name in ("level", "type", "size"))
-        except OSError:
-            continue
-        if kind != "Instruction" and int(level) in sizes:
+def _linux_caches(folder: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for index in sorted(folder.glob("index*")):
+        level, kind, size, line = (
+            read_text(index / name).strip() if (index / name).is_file() else ""
+            for name in ("level", "type", "size", "coherency_line_size")
+        )
+        if kind != "Instruction" and level in ("1", "2", "3") and size:
             unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
-            sizes[int(level)] = int(size.rstrip("KM")) * unit
-    return sizes[1], sizes[2], sizes[3]
+            sizes |= {f"l{level}_bytes": int(size.rstrip("KM")) * unit, "line_bytes": int(line or 0)}
+    return sizes
 
 
-def _darwin(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
+def _darwin(family: str) -> tuple[frozenset[str], dict[str, int]]:
     def ask(name: str) -> str:
         answer = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=False)
         return answer.stdout.strip()
@@ -226,8 +226,8 @@ def _darwin(family: str) -> tuple[frozenset[str], tuple[int, int, int]]:
         features = {ours for ours, (theirs, _) in X86_FLAGS.items() if theirs in words or alias.get(theirs) in words}
     else:
         features = {ours for ours, (_, name, _) in ARM_FEATURES.items() if ask(name) == "1"}
-    sizes = [int(ask(name) or 0) for name in ("hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize")]
-    return frozenset(features), (sizes[0], sizes[1], sizes[2])
+    names = ("hw.l1dcachesize", "hw.l2cachesize", "hw.l3cachesize", "hw.cachelinesize")
+    return frozenset(features), dict(zip(CACHES, (int(ask(name) or 0) for name in names), strict=True))
 
 
 def compiler_flags(arch: Arch) -> tuple[str, ...]:

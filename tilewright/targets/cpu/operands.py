@@ -23,7 +23,7 @@ from tilewright.passes.tile.processors.forward_operands import SOURCES, shift_en
 from tilewright.passes.tile.processors.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import multiply
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right, RowsRight
-from tilewright.targets.cpu.requests import LINE, requests_of
+from tilewright.targets.cpu.requests import requests_of
 from tilewright.targets.cpu.vectors import is_multiple, load_vector, loop, reinterpret, splat_const
 
 SCALES_AHEAD = 4
@@ -236,7 +236,8 @@ class Operands:
 
     def _ask_for_scales(self, scale: ir.Region, along_k: int) -> list[ir.Statement]:
         """Requests for the factors of products to come, which lie lines of a page of their own apart."""
-        per_line, requests = LINE // scale.dtype.storage_bytes, requests_of(self.context.arch)
+        arch = self.context.arch
+        per_line, requests = arch.line_bytes // scale.dtype.storage_bytes, requests_of(arch)
         ahead = max(SCALES_AHEAD, 2 * along_k)
 
         def ask(block: ir.Expr, line: ir.Expr) -> list[ir.Statement]:

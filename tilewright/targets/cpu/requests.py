@@ -13,9 +13,6 @@ from tilewright.ir.dtypes import INT32
 from tilewright.ir.nodes import Buffer, Call, Evaluate, Extent, Region, Statement, expr
 from tilewright.machine.arch import Arch
 
-LINE = 64
-"""Bytes that one request fetches."""
-
 
 @dataclass(frozen=True, slots=True)
 class Requests:

@@ -54,8 +54,6 @@ from tilewright.passes.tile.processors.choose_products import product_plan, shif
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand, tile_layout
 
 MOST_GRID_DIMENSIONS = 3
-LINE = 64
-"""Bytes of a line of the caches."""
 
 
 def share_packing(function: ir.Function, context: Context) -> ir.Function:
@@ -221,10 +219,10 @@ def _pitch(gemm: Gemm, context: Context) -> int | None:
 
     An odd number of lines, so that the sixteen lie in different sets of the first-level cache.
     """
-    size = gemm.a.dtype.storage_bytes
-    if tile_plan(gemm, context.arch) is None or gemm.k * size % (2 * LINE):
+    size, line = gemm.a.dtype.storage_bytes, context.arch.line_bytes
+    if tile_plan(gemm, context.arch) is None or gemm.k * size % (2 * line):
         return None
-    return gemm.k + LINE // size
+    return gemm.k + line // size
 
 
 def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:
