@@ -32,12 +32,12 @@ NAME = "kernel.hip"
 """What messages call lines of a text that have no ``#line``."""
 
 LANGUAGE = (
-    "-O3", "-std=c++17", "-ffp-contract=off", "-munsafe-fp-atomics", "-fno-builtin", "-mcode-object-version=5",
-    "-Rpass-analysis=kernel-resource-usage", "-w",
+    "-O3", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-munsafe-fp-atomics", "-fno-builtin",
+    "-mcode-object-version=5", "-Rpass-analysis=kernel-resource-usage", "-w",
 )  # fmt: skip
 FLAGS = ("-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", *LANGUAGE)
 """Flags of every compilation. Products and sums are not contracted: the IR rounds each operation, and ``fma`` is its
-own."""
+own. Integers wrap. (Without strict aliasing clang waits for loads to LDS before products.)"""
 
 
 RDNA = ("-mcumode", "-Xclang", "-target-feature", "-Xclang", "-real-true16")
