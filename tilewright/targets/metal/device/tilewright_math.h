@@ -5,7 +5,7 @@ template <class T> TW_DEVICE T minimum(T a, T b) { return b < a || a != a ? b : 
 template <class T> TW_DEVICE T maximum(T a, T b) { return a < b || a != a ? b : a; }
 template <class T> TW_DEVICE T floordiv(T a, T b) {
   if (b == 0) return 0;
-  if (T(-1) < T(0) && b == T(-1)) return T(0 - a);   // the least number divided by it has no place
+  if (T(-1) < T(0) && b == T(-1)) return T(0ul - uint64_t(a));   // the least number divided by it has no place
   const T quotient = a / b;
   return quotient - T(a % b != 0 && (a < 0) != (b < 0));
 }
@@ -41,8 +41,8 @@ TW_DEVICE float round(float x) { return precise::rint(x); }   // halves to even 
 TW_DEVICE float fma(float a, float b, float c) { return metal::fma(a, b, c); }
 TW_DEVICE half fma(half a, half b, half c) { return metal::fma(a, b, c); }
 TW_DEVICE float abs(float x) { return bits_float(float_bits(x) & 0x7FFFFFFFu); }
-TW_DEVICE int32_t abs(int32_t x) { return x < 0 ? 0 - x : x; }
-TW_DEVICE int64_t abs(int64_t x) { return x < 0 ? 0 - x : x; }
+TW_DEVICE int32_t abs(int32_t x) { return x < 0 ? int32_t(0u - uint32_t(x)) : x; }
+TW_DEVICE int64_t abs(int64_t x) { return x < 0 ? int64_t(0ul - uint64_t(x)) : x; }
 TW_DEVICE bool isnan(float x) { return (float_bits(x) & 0x7FFFFFFFu) > 0x7F800000u; }
 TW_DEVICE bool isinf(float x) { return (float_bits(x) & 0x7FFFFFFFu) == 0x7F800000u; }
 TW_DEVICE bool isfinite(float x) { return (float_bits(x) & 0x7FFFFFFFu) < 0x7F800000u; }
@@ -90,8 +90,9 @@ TW_DEVICE int32_t byte_of(uint32_t word, int i, bool is_signed) {
   return is_signed ? int32_t(int8_t(byte)) : int32_t(byte);
 }
 TW_DEVICE int32_t dp4a(uint32_t a, uint32_t b, int32_t accumulator, bool a_signed, bool b_signed) {
-  for (int i = 0; i < 4; ++i) accumulator += byte_of(a, i, a_signed) * byte_of(b, i, b_signed);
-  return accumulator;
+  uint32_t sum = uint32_t(accumulator);   // which wraps
+  for (int i = 0; i < 4; ++i) sum += uint32_t(byte_of(a, i, a_signed) * byte_of(b, i, b_signed));
+  return int32_t(sum);
 }
 TW_DEVICE int32_t dp4a_s8s8(uint32_t a, uint32_t b, int32_t accumulator) { return dp4a(a, b, accumulator, true, true); }
 TW_DEVICE int32_t dp4a_u8s8(uint32_t a, uint32_t b, int32_t accumulator) { return dp4a(a, b, accumulator, false, true); }
