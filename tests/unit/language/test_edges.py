@@ -312,6 +312,12 @@ def test_edge_floats_to_halves() -> None:
     check(of_each(lambda x: T.cast(x, "float16"), [70000, -70000, 65519], "float32", "float16"), [INF, -INF, 65504])
 
 
+def test_edge_fused_halves() -> None:
+    """`T.fma` rounds once, to its own type: a `bfloat16` 7 * 37 - 2**-60 is 258, where 259 would become 260."""
+    check(of_each(lambda x: T.fma(7, 37, x), [0, 2.0**-60, -(2.0**-60), -(2.0**-10)], "bfloat16"), [260, 260, 258, 258])
+    check(of_each(lambda x: T.fma(41, 53, x), [0, 2.0**-20, -(2.0**-20)], "float16"), [2172, 2174, 2172])
+
+
 def test_edge_floats_to_bytes() -> None:
     """A number beyond an 8-bit float becomes its largest one, unless `saturate=False`."""
     for saturate, largest in ((True, 448), (False, NAN)):

@@ -183,7 +183,8 @@ class CpuExpressions(CpuConversions):
         """A math function: in float for narrow types, rounded once."""
         values = node.operands
         arguments = [self._widened(self.expression(v), v.dtype) for v in values]
-        result = self.call(self.helper(node.function, self._compute(node.dtype)), *arguments)
+        name = "fma_odd" if node.function == "fma" and computes_in_float(node.dtype) else node.function
+        result = self.call(self.helper(name, self._compute(node.dtype)), *arguments)
         return self._rounded(result, node.dtype)
 
     def _abs(self, node: ir.Call) -> Text:

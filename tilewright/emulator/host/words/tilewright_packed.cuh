@@ -34,8 +34,6 @@ TW_DEVICE uint32_t neg_bf16x2(uint32_t a) { return a ^ 0x80008000u; }
 template <class T> TW_DEVICE T low_of(uint32_t pair) { return T{uint16_t(pair)}; }
 template <class T> TW_DEVICE T high_of(uint32_t pair) { return T{uint16_t(pair >> 16)}; }
 template <class T> TW_DEVICE uint32_t pair_of(T low, T high) { return low.bits | uint32_t(high.bits) << 16; }
-// The product of two 16-bit floats is exact in double, and so is the sum wherever its rounding to 11 bits could depend on it.
-template <class T> TW_DEVICE T fused(T a, T b, T c) { return convert<T>(double(to_float(a)) * double(to_float(b)) + double(to_float(c))); }
 template <class T> TW_DEVICE T larger(T a, T b) { return to_float(a) != to_float(a) ? b : to_float(b) != to_float(b) ? a : a < b ? b : a; }
 template <class T> TW_DEVICE T smaller(T a, T b) { return to_float(a) != to_float(a) ? b : to_float(b) != to_float(b) ? a : b < a ? b : a; }
 

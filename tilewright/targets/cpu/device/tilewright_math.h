@@ -40,6 +40,25 @@ TW_INLINE V(f64) FN(fma_f64)(V(f64) a, V(f64) b, V(f64) c) {
 #endif
 }
 #endif
+/* The same of numbers whose product is exact, rounded to odd: the rounding to their own type is then the only one. */
+#if LANES == 1
+TW_INLINE f32 tw_fma_odd_f32(f32 a, f32 b, f32 c) {
+  const f32 product = a * b, sum = __builtin_fmaf(a, b, c), back = sum - product;
+  const f32 lost = (product - (sum - back)) + (c - back);
+  u32 bits;
+  __builtin_memcpy(&bits, &sum, sizeof bits);
+  if ((lost < 0 || lost > 0) && !(bits & 1)) bits += (lost > 0) == (sum > 0) ? 1u : -1u;
+  f32 odd;
+  __builtin_memcpy(&odd, &bits, sizeof odd);
+  return odd;
+}
+#else
+TW_INLINE V(f32) FN(fma_odd_f32)(V(f32) a, V(f32) b, V(f32) c) {
+  V(f32) r;
+  TW_EACH_LANE(TW_LANE(r), tw_fma_odd_f32(TW_LANE(a), TW_LANE(b), TW_LANE(c)))
+  return r;
+}
+#endif
 
 /* Inside polynomials a fused step is an accuracy and a speed, not a meaning. */
 #if defined(__FMA__) || defined(__aarch64__)

@@ -31,7 +31,16 @@ template <class To, class From> TW_DEVICE To convert(From x) {
   TW_DEVICE bool operator<=(T a, T b) { return to_float(a) <= to_float(b); }                                     \
   TW_DEVICE bool operator>(T a, T b) { return to_float(a) > to_float(b); }                                       \
   TW_DEVICE bool operator>=(T a, T b) { return to_float(a) >= to_float(b); }
+// The product of two is exact in a double, and its sum with a third is rounded to odd: the rounding behind it is the only one.
+template <class T> TW_DEVICE T fused(T a, T b, T c) {
+  const double product = double(to_float(a)) * double(to_float(b)), added = double(to_float(c)), sum = product + added;
+  const double back = sum - product, lost = (product - (sum - back)) + (added - back);
+  const uint64_t bits = bit_cast<uint64_t>(sum);
+  const bool moves = (lost < 0.0 || lost > 0.0) && (bits & 1) == 0;
+  return convert<T>(bit_cast<double>(moves ? (lost > 0.0) == (sum > 0.0) ? bits + 1 : bits - 1 : bits));
+}
 #define TW_ARITHMETIC(T)                                                                                         \
+  TW_DEVICE T fma(T a, T b, T c) { return fused(a, b, c); }                                                      \
   TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }                              \
   TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }                              \
   TW_DEVICE T operator*(T a, T b) { return convert<T>(to_float(a) * to_float(b)); }                              \

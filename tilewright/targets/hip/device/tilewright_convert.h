@@ -129,8 +129,7 @@ TW_DEVICE half operator*(half a, half b) { return half{uint16_t(machine::multipl
 TW_DEVICE half operator/(half a, half b) { return convert<half>(to_float(a) / to_float(b)); }
 TW_DEVICE half operator-(half a) { return half{uint16_t(a.bits ^ 0x8000u)}; }
 TW_DEVICE half fma(half a, half b, half c) { return half{uint16_t(machine::fused_pairs(a.bits, b.bits, c.bits))}; }
-// The product of two is exact in a float, and their sum rounded to odd is enough for the rounding behind it to be the only one.
-TW_DEVICE bfloat16 fma(bfloat16 a, bfloat16 b, bfloat16 c) { return convert<bfloat16>(double(to_float(a)) * double(to_float(b)) + double(to_float(c))); }
+TW_DEVICE bfloat16 fma(bfloat16 a, bfloat16 b, bfloat16 c) { return fused(a, b, c); }
 TW_DEVICE bfloat16 operator-(bfloat16 a) { return bfloat16{uint16_t(a.bits ^ 0x8000u)}; }
 TW_DEVICE bfloat16 operator+(bfloat16 a, bfloat16 b) { return convert<bfloat16>(to_float(a) + to_float(b)); }
 TW_DEVICE bfloat16 operator-(bfloat16 a, bfloat16 b) { return convert<bfloat16>(to_float(a) - to_float(b)); }

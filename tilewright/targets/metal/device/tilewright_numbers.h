@@ -105,6 +105,14 @@ template <class To, class From> TW_DEVICE To convert(From x) {
 }
 
 // ---- arithmetic of the small floats that Metal does not have: each operation rounds to its own type -----------------------
+// The product of two is exact in a float, and its sum with a third is rounded to odd: the rounding behind it is the only one.
+template <class T> TW_DEVICE T fma(T a, T b, T c) {
+  const float product = to_float(a) * to_float(b), added = to_float(c), sum = metal::fma(to_float(a), to_float(b), added);
+  const float back = sum - product, lost = (product - (sum - back)) + (added - back);
+  const uint32_t bits = float_bits(sum);
+  const bool moves = (lost < 0.0f || lost > 0.0f) && (bits & 1u) == 0;
+  return convert<T>(bits_float(moves ? (lost > 0.0f) == (sum > 0.0f) ? bits + 1u : bits - 1u : bits));
+}
 #define TW_ARITHMETIC(T)                                                                    \
   TW_DEVICE T operator+(T a, T b) { return convert<T>(to_float(a) + to_float(b)); }         \
   TW_DEVICE T operator-(T a, T b) { return convert<T>(to_float(a) - to_float(b)); }         \
