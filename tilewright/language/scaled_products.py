@@ -116,7 +116,7 @@ def fp8_scaled_matmul(
         of K. Of e8m0 also ``(G,)``, shared by all rows; byte 0 is 2**-127 and byte 255 NaN.
     C_out : ``(M, N)``, float32, float16 or bfloat16.
     accum_dtype : must be float32; the interpreter and processors add up in float64.
-    exact : multiply the numbers as halves, whose products the matrix unit adds up in float32.
+    exact : multiply the numbers as halves or bfloats, whose products the matrix unit adds up in float32.
     fast : leave sums of all of K to the matrix unit.
     target, simd_group_width, outputs_per_block : accepted; the kernel's own target decides.
     scale_format : ``"e8m0"``: scales are powers of two, uint8 ones too.
@@ -171,7 +171,9 @@ def fp8_scaled_matmul(
                 f"{name} has a scale for each {scale.run} columns of K, but scale_block_size is {scale_block_size}",
                 hint=f"{K // scale_block_size} scales a row are needed for K = {K}",
             )
-    left, right = _tile(a, exact), _tile(b, exact)
+    # Of e5m2 the least numbers are subnormal halves, which MI200's products take for zeros.
+    wider = "float16" if min(a.dtype.least, b.dtype.least) >= 2.0**-14 else "bfloat16"
+    left, right = (_tile(one, wider if exact else None) for one in (a, b))
     run = math.gcd(*(scale.run for scale in scales), K) if any(s.parts > 1 for s in scales) else K
     run = run if fast or exact else math.gcd(run, RUN) if run > RUN else run
     for first in range(0, K, run):
@@ -226,11 +228,11 @@ def _sizes(a: ir.Region, b: ir.Region, c: ir.Region, transpose_B: bool) -> tuple
     return M, N, K
 
 
-def _tile(region: ir.Region, exact: bool) -> ir.Region:
-    """An operand as matrix instructions take it: in shared memory or registers, as halves where sums shall be exact."""
-    if region.buffer.scope != "global" and not exact:
+def _tile(region: ir.Region, wider: str | None) -> ir.Region:
+    """An operand as matrix instructions take it: in shared memory or registers, as a wider type where one is named."""
+    if region.buffer.scope != "global" and wider is None:
         return region
-    tile = ir.whole(alloc_shared(tuple(region.extents[-2:]), "float16" if exact else region.dtype.name).buffer)
+    tile = ir.whole(alloc_shared(tuple(region.extents[-2:]), wider or region.dtype.name).buffer)
     record_tiles(ops.Copy(region, tile, span=statement_here()), WHAT, source=region, destination=tile)
     return tile
 

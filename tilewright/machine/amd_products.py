@@ -223,11 +223,15 @@ def _unsigned(one: MatrixInstruction) -> list[MatrixInstruction]:
     return [replace(one, a=a, b=b) for a, b in ((U8, U8), (S8, U8), (U8, S8))]
 
 
-def _through_half(one: MatrixInstruction) -> list[MatrixInstruction]:
-    """The same of the OCP's 8-bit floats on a machine that has no products of them: each code becomes a half,
-    exactly."""
-    types = ((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2))
-    return [replace(one, function=f"{one.function}_through_half", a=a, b=b) for a, b in types]
+def _through_wider(halves: MatrixInstruction, bfloats: MatrixInstruction) -> list[MatrixInstruction]:
+    """The same of the OCP's 8-bit floats on a machine that has no products of them: each code becomes a half, exactly;
+    with an e5m2, whose least numbers are subnormal halves, what `bfloats` multiplies."""
+    found = []
+    for a, b in ((a, b) for a in (E4M3, E5M2) for b in (E4M3, E5M2)):
+        one = bfloats if E5M2 in (a, b) else halves
+        kind = "half" if one.a == F16 else "bfloat16"
+        found.append(replace(one, function=f"{one.function}_through_{kind}", a=a, b=b))
+    return found
 
 
 def _into_half(one: MatrixInstruction) -> MatrixInstruction:
@@ -251,12 +255,11 @@ def instructions_of(generation: str) -> tuple[tuple[MatrixInstruction, ...], tup
         found += [other for made in found if made.a == S8 for other in _unsigned(made)]
     found += [_into_half(made) for made in found if made.a == F16]
     if not any(made.a == E4M3 for made in found):
-        found += [
-            other
-            for made in found
-            if (made.a, made.accumulator, made.k) == (F16, F32, halves)
-            for other in _through_half(made)
-        ]
+        half, bfloat = (
+            next(made for made in found if (made.a, made.accumulator, made.k) == (kind, F32, halves))
+            for kind in (F16, BF16)
+        )
+        found += _through_wider(half, bfloat if generation == "cdna2" else half)
     best: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
     for made in sorted(found, key=lambda made: -made.rate):
         best.setdefault((made.function, made.a, made.b, made.accumulator), made)

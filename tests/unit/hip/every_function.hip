@@ -162,6 +162,9 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   TW_EACH_PRODUCT(mfma_m16n16k16, tw::half, 4, tw::convert<tw::half>) TW_EACH_PRODUCT(mfma_m16n16k16, tw::bfloat16, 4, tw::convert<tw::bfloat16>) TW_EACH_PRODUCT(mfma_m16n16k4, float, 1, float)
   show(); clear();
   TW_EACH_PRODUCT(mfma_m16n16k32, tw::half, 8, tw::convert<tw::half>) TW_EACH_PRODUCT(mfma_m16n16k32, tw::bfloat16, 8, tw::convert<tw::bfloat16>)
+#if defined(TW_GFX90A)
+  { tw::Fragment<tw::float8_e4m3, 8> left; tw::Fragment<tw::float8_e5m2, 8> right; each(left, 8, [&](int i) { return tw::convert<tw::float8_e4m3>(small(i)); }); each(right, 8, [&](int i) { return tw::convert<tw::float8_e5m2>(small(i + 99)); }); tw::mfma_m16n16k32_through_bfloat16(sum, left, right); }
+#endif
 #if defined(TW_GFX942)
   TW_EACH_PRODUCT(mfma_m16n16k8, tw::tfloat32, 2, tw::convert<tw::tfloat32>)
   { tw::Fragment<tw::float8_e4m3, 8> left; tw::Fragment<tw::float8_e5m2, 8> right; each(left, 8, [&](int i) { return tw::convert<tw::float8_e4m3>(small(i)); }); each(right, 8, [&](int i) { return tw::convert<tw::float8_e5m2>(small(i + 99)); }); tw::mfma_m16n16k32_through_half(sum, left, right); }

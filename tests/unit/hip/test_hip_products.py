@@ -101,7 +101,7 @@ def test_functions_are_made_of_the_machines_own_instructions(name):
     assert rates == sorted(rates, reverse=True)
     for one in dense:
         assert one.threads == arch.warp_size
-        if one.function.endswith(("_through_half", "_into_half")):
+        if one.function.endswith(("_through_half", "_through_bfloat16", "_into_half")):
             assert any(
                 replace(
                     one, function=other.function, a=other.a, b=other.b, accumulator=other.accumulator, rate=other.rate
@@ -120,7 +120,7 @@ def test_functions_multiply_as_their_instructions_do(name):
     """Lanes load by a function's fragments, instructions multiply by their own: the sum is that of the matrices."""
     generation = ARCHITECTURES[name].generation
     for one in ARCHITECTURES[name].matrix_instructions:
-        if one.function.endswith(("_through_half", "_into_half")):
+        if one.function.endswith(("_through_half", "_through_bfloat16", "_into_half")):
             continue
         signless = {"uint8": "int8"}
         kinds = [signless.get(str(kind), str(kind)) for kind in (one.a, one.b)]

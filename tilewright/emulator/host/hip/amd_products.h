@@ -34,8 +34,21 @@ template <class FORM, uint32_t K, uint32_t A, uint32_t B, uint32_t D> const TwWa
   static constexpr TwWaveForm form = {FORM::lanes, 16, 16, K, A, B, D, FORM::run, FORM::run, 256 / FORM::lanes, FORM::left, FORM::right, FORM::result};
   return &form;
 }
+// MI200 takes subnormal operands of 16 bits for zeros ("MI200 MFMA behavior specifics", AMD).
+template <uint32_t KIND, class V> TW_DEVICE V taken(V value) {
+#if defined(TW_GFX90A)
+  const uint32_t exponent = KIND == TW_F16 ? 0x7C00u : KIND == TW_BF16 ? 0x7F80u : 0u;
+  uint16_t parts[sizeof(V) / 2];
+  __builtin_memcpy(parts, &value, sizeof(V));
+  for (uint16_t& part : parts) if (exponent && !(part & exponent)) part &= 0x8000u;
+  __builtin_memcpy(&value, parts, sizeof(V));
+#endif
+  return value;
+}
 template <class FORM, uint32_t K, uint32_t A, uint32_t B, uint32_t D, class LEFT, class RIGHT, class SUM>
-TW_DEVICE SUM wave_product(const LEFT& a, const RIGHT& b, SUM c, ::TwSite site) {
+TW_DEVICE SUM wave_product(LEFT a, RIGHT b, SUM c, ::TwSite site) {
+  a = taken<A>(a);
+  b = taken<B>(b);
   ::tw_wave_mma(wave_form<FORM, K, A, B, D>(), &c, &a, &b, &c, site);
   return c;
 }

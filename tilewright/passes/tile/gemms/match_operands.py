@@ -52,7 +52,10 @@ class _Match(Rewriter):
         staged = all(region.buffer.scope in ("shared", "fragment") for region in gemm.operands)
         if gemm.token is not None or not staged or a.is_packed or b.is_packed or self._multiplied(gemm, a, b):
             return gemm
-        common = next((one for one in (ALL[name] for name in WIDER) if one.contains(a) and one.contains(b)), None)
+        common = next(
+            (one for one in map(ALL.__getitem__, WIDER) if all(self.arch.multiplies(one, kind) for kind in (a, b))),
+            None,
+        )
         if common is None or a == b == common or not self._multiplied(gemm, common, common):
             return gemm
         wide = [_wide(region, common) for region in gemm.operands]

@@ -164,6 +164,20 @@ template <class T, int N> TW_DEVICE Fragment<half, N> halves_of(const Fragment<T
   }
   return result;
 }
+#if defined(TW_GFX90A)
+// Its products of 16-bit floats take subnormal operands for zeros, which the two least numbers of e5m2 are as halves.
+template <class T, int N> TW_DEVICE Fragment<bfloat16, N> bfloats_of(const Fragment<T, N>& codes) {
+  Fragment<bfloat16, N> result;
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i)
+    set_word(result, i, __builtin_amdgcn_perm(float_bits(to_float(codes[2 * i + 1])), float_bits(to_float(codes[2 * i])), 0x07060302u));
+  return result;
+}
+template <class A, class B>
+TW_DEVICE void mfma_m16n16k32_through_bfloat16(Fragment<float, 4>& d, const Fragment<A, 8>& a, const Fragment<B, 8>& b, TW_SITE) {
+  mfma_m16n16k32(d, bfloats_of(a), bfloats_of(b), site);
+}
+#endif
 #if defined(TW_GFX90A) || defined(TW_GFX942)
 template <class A, class B>
 TW_DEVICE void mfma_m16n16k32_through_half(Fragment<float, 4>& d, const Fragment<A, 8>& a, const Fragment<B, 8>& b, TW_SITE) {
