@@ -100,3 +100,23 @@ def test_sums_of_sizes_that_do_not_fit_are_told(place: str) -> None:
     for run in (kernel, kernel.interpret):
         with pytest.raises(WrongArgumentShape, match=r"in this call, and an int32"):
             run(*given)
+
+
+def test_what_wraps_by_its_type_is_no_size() -> None:
+    """Constants, and sizes as narrow or unsigned numbers, were taken for sums of sizes."""
+
+    def program(A):
+        M = T.dynamic("M")
+        A: T.Tensor((M,), "int32")
+        O = T.empty((M,), "int32")
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(M):
+                narrow = T.cast(M, "uint8") * T.cast(100, "uint8") + T.cast(200, "uint8")
+                fixed = T.cast(100, "int8") + T.cast(100, "int8")
+                O[i] = T.cast(narrow, "int32") + T.cast(fixed, "int32") + T.cast(T.cast(1, "uint32") - 2 > 0, "int32")
+        return O
+
+    given = np.zeros(40, np.int32)
+    kernel = tilewright.jit(target=PROCESSOR)(program).compile(given)
+    np.testing.assert_array_equal(kernel(given), (40 * 100 + 200) % 256 - 56 + 1)
+    np.testing.assert_array_equal(kernel.interpret(given), kernel(given))

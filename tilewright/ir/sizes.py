@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Select, Unary, Var
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.visitor import find, variables
 
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
@@ -45,18 +45,22 @@ def arithmetic(function: Function, sizes: Collection[Var]) -> tuple[Binary, ...]
     """Sums and products of sizes alone that a program has anywhere: in shapes, grids, loops and conditions."""
     tensors = dict.fromkeys(find(function, Buffer)) if sizes else ()
     extents = (extent for one in tensors for extent in (*one.shape, *(one.strides or ())) if isinstance(extent, Expr))
-    places = (function, *extents) if sizes else ()
-    said = dict.fromkeys(one for place in places for one in find(place, Binary))
-    found = (one for one in said if one.op in ("add", "sub", "mul") and one.dtype.is_integer)
-    return tuple(one for one in found if all(part in sizes or _is_sum(part) for part in walk(one)))
+    said = dict.fromkeys(one for place in (function, *extents) if sizes for one in find(place, Binary))
+    return tuple(one for one in said if one.op in ("add", "sub", "mul") and _is_of(one, sizes) and variables(one))
 
 
-def _is_sum(part: object) -> bool:
-    """Whether a part of an expression is a constant, an operation that `evaluate` knows, no division by a size."""
-    if isinstance(part, Binary):
-        divides = part.op in ("floordiv", "floormod")
-        return part.op in _OPERATIONS and not (divides and not isinstance(part.right, Const))
-    return isinstance(part, (Const, Cast))
+def _is_of(extent: Expr, sizes: Collection[Var]) -> bool:
+    """Whether an expression is what `evaluate` says it is while it passes no end of its type, without division by a
+    size: one of narrow or unsigned numbers, which its author may mean to wrap, is not."""
+    if extent.dtype.kind != "int" or extent.dtype.bits < 32 or not isinstance(extent, (Const, Var, Cast, Binary)):
+        return False
+    if isinstance(extent, Binary):
+        divides = extent.op in ("floordiv", "floormod")
+        known = extent.op in _OPERATIONS and not (divides and not isinstance(extent.right, Const))
+        return known and _is_of(extent.left, sizes) and _is_of(extent.right, sizes)
+    if isinstance(extent, Cast):
+        return extent.dtype.bits >= extent.value.dtype.bits and _is_of(extent.value, sizes)
+    return isinstance(extent, Const) or extent in sizes
 
 
 def told_by(extent: Extent) -> Var | None:
