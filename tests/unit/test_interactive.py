@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.options import options
+
 pty = pytest.importorskip("pty")
 pytest.importorskip("readline")
 
@@ -27,7 +29,8 @@ def pasted(text: str, home: Path, until: str, seconds: float = 60.0) -> str:
     if child == 0:
         environment = {
             **os.environ,
-            "HOME": str(home),
+            "HOME": str(home),  # whose history nobody's lines are to stand in
+            "TILEWRIGHT_CACHE_DIR": str(options().cache_dir),
             "PYTHONPATH": str(ROOT),
             "TERM": "dumb",
             "PYTHON_BASIC_REPL": "1",
