@@ -175,7 +175,8 @@ class GpuExpressions(CFamilyPrinter):
                 f"uint{max(given.bits, 32)}_t", Text(f"(uint{max(given.bits, 8)}_t)({arguments[0]})", UNARY), given
             )
             return self._convert(self.spellings.types[call.dtype.name], self.call("tw::popcount", bits), INT32)
-        if given.is_float and given.bits < 32 and call.function != "fma" and not call.function.startswith("shuffle"):
+        small = given.is_float and given.name not in ("float32", "float64")
+        if small and call.function != "fma" and not call.function.startswith("shuffle"):
             result = self.call(f"tw::{call.function}", *(self.call("tw::to_float", text) for text in arguments))
             return (
                 self.call(f"tw::convert<{self.spellings.types[call.dtype.name]}>", result)
