@@ -8,16 +8,14 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tilewright.cache import cached, digest
 from tilewright.compiler import Program
-from tilewright.errors import CompilerNotFound, NoDeviceCode, OverlappingArguments, TilewrightWarning
+from tilewright.errors import OverlappingArguments, TilewrightWarning
 from tilewright.interpreter import interpret
 from tilewright.ir.nodes import WARP, Buffer, Function, Var
-from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.options import in_context
@@ -27,6 +25,7 @@ from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.facts import FactClass, FactClasses
+from tilewright.runtime.inspection import Inspected
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
 from tilewright.runtime.plans import Device, Launch, Plans
 from tilewright.runtime.profiler import Profiler
@@ -34,14 +33,12 @@ from tilewright.runtime.programs import lowered
 from tilewright.runtime.same_memory import as_one, shared_places
 from tilewright.runtime.tensors import is_torch, memory_of
 from tilewright.targets.base import Promised, Target
-from tilewright.targets.binary import DeviceBinary
-from tilewright.targets.gpu.work import said
 from tilewright.targets.registry import resolve
 
 _LIBRARY = Path(__file__).resolve().parents[1] / "kernels"
 
 
-class Kernel:
+class Kernel(Inspected):
     """A kernel compiled for one machine.
 
     Calling it checks the arguments, allocates the outputs (parameters listed in ``out_idx``, tensors made by
@@ -320,86 +317,6 @@ class Kernel:
         """Inverse of `pack`."""
         arrays = [unpack_operand(self.program.final, name, _as_numpy(value)) for name, value in operands.items()]
         return arrays[0] if len(arrays) == 1 else tuple(arrays)
-
-    def get_kernel_source(self) -> str:
-        """The emitted text."""
-        return self.program.source.text
-
-    def ptx(self) -> str:
-        """The assembly that the emitted text was compiled to.  No GPU is needed.
-
-        Raises
-        ------
-        NoDeviceCode : the target makes no code for a GPU.
-        """
-        return self._binary("assembly of a GPU").assembly
-
-    def sass(self) -> str:
-        """The machine code as text; needs ``nvidia-cuda-nvdisasm``.  Raises NoDeviceCode, CompilerNotFound."""
-        return self._binary("machine code of a GPU").machine_code()
-
-    def resources(self) -> dict[str, dict[str, int]]:
-        """What each kernel of the text takes: registers of a thread, spilled bytes, shared memory of a block, and
-        ``occupancy``, the blocks that a multiprocessor holds at once.
-
-        Raises
-        ------
-        NoDeviceCode : the target makes no code for a GPU.
-        """
-        binary = self._binary("resources")
-        source, found = self.program.source, {}
-        shared = dict(zip(source.entries, dict(source.metadata)["shared_bytes"], strict=True))
-        threads = dict(zip(source.entries, (one.num_threads for one in kernels(self.program.final)), strict=True))
-        for name, resources in binary.resources.items():
-            facts = {**asdict(resources), "shared_bytes": resources.shared_bytes + shared.get(name, 0)}
-            if name in threads:
-                facts["occupancy"] = self.arch.occupancy(threads[name], resources.registers, facts["shared_bytes"])
-            found[name] = facts
-        return found
-
-    def _binary(self, wanted: str) -> DeviceBinary:
-        if self.target.binary is None:
-            raise NoDeviceCode(
-                f"a kernel for {self.target.name} has no {wanted}", hint='compile it with target="cuda -arch=sm_80"'
-            )
-        return self.target.binary(self.path)
-
-    def show_source(self) -> None:
-        """Print the emitted text."""
-        print(self.get_kernel_source())
-
-    def show_program(self, after: str | None = None) -> str:
-        """The program as text: traced, or after the pass named."""
-        if after is None:
-            return print_program(self.function)
-        by_name = {trace.name: trace.function for trace in self.program.traces}
-        return print_program(by_name[after])
-
-    def explain(self, **sizes: int) -> str:
-        """For each tile operator what it became and why the better ways were refused, then the diagnostics.
-
-        Where calls were met whose tensors are of another class (`runtime.facts`), the same for each of their variants.
-        Then, for a GPU whose data sheet is known (`machine.rates`), the bytes and operations of a call and the time
-        that the machine's roofline allows for them.
-
-        Parameters
-        ----------
-        sizes : those of a call that the program does not know, by their names: ``explain(M=512)``.
-        """
-        lines: list[str] = []
-        for facts, kernel in list(self._variants.items()):
-            if self._classes is not None and (len(self._variants) > 1 or self._classes.depend_on_sizes):
-                lines.append(self._classes.text(facts))
-            program = kernel.program
-            lines += [*program.choices, *(str(diagnostic) for diagnostic in program.diagnostics)]
-            if self.target.notes is not None:
-                try:
-                    lines += self.target.notes(kernel.path, self.arch)
-                except CompilerNotFound as error:
-                    lines.append(f"nothing is known of the machine code: {error}".split("\n")[0])
-            lines += getattr(kernel._launch, "notes", ())
-        lines += said(self.function, self.arch, sizes)
-        return "\n".join(lines) if lines else "nothing was refused"
 
     def get_profiler(self, **options: Any) -> Profiler:  # options of `Profiler`
         """A profiler of this kernel, with random arguments of the declared shapes."""
