@@ -90,18 +90,9 @@ def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> Qu
     if any(values is not None and kept[key] is None for key, values in arrays.items()):
         block, kept = (1, block[1]), arrays
     codes = np.concatenate([one.codes for one in parts])[rows]
-    return QuantizedWeight(
-        codes,
-        first.format,
-        kept["scales"],
-        kept["zeros"],
-        first.zeros_mode,
-        block,
-        first.g_idx,
-        kept["multipliers"],
-        first.tensor_scale,
-        first.divisors,
-    )
+    factors = kept["scales"], kept["zeros"], first.zeros_mode, block
+    others = first.g_idx, kept["multipliers"], first.tensor_scale, first.divisors
+    return QuantizedWeight(codes, first.format, *factors, *others)
 
 
 def in_one_form(weights: Sequence[QuantizedWeight]) -> list[QuantizedWeight]:

@@ -48,17 +48,11 @@ def decode(
     """
     in_kernel("T.decode")
     codes, values = pair(source, destination, "T.decode")
-    operator = ops.Decode(
-        values,
-        codes,
-        _scale(scale, "scale"),
-        _scale(zero, "zero"),
-        zeros_mode,
-        None if group_size is None else constant(group_size, "group_size of T.decode"),
-        constant(axis, "axis of T.decode"),
-        None if codebook is None else tuple(float(v) for v in codebook),
-        span=statement_here(),
-    )
+    factors = _scale(scale, "scale"), _scale(zero, "zero"), zeros_mode
+    group = None if group_size is None else constant(group_size, "group_size of T.decode")
+    table = None if codebook is None else tuple(float(v) for v in codebook)
+    along = constant(axis, "axis of T.decode")
+    operator = ops.Decode(values, codes, *factors, group, along, table, span=statement_here())
     record_tiles(operator, "T.decode", source=codes, destination=values)
 
 
@@ -106,18 +100,6 @@ def unpack(
     ]
     of_codes, of_scale, of_zero, of_table = tiles
     words = region_of(source, "the source of T.unpack")
-    operator = ops.Unpack(
-        words,
-        form,
-        of_codes,
-        of_scale,
-        of_zero,
-        int(first),
-        offset,
-        bool(scaled),
-        zeros_mode,
-        of_table,
-        bool(lifted),
-        span=statement_here(),
-    )
+    how = int(first), offset, bool(scaled), zeros_mode, of_table, bool(lifted)
+    operator = ops.Unpack(words, form, of_codes, of_scale, of_zero, *how, span=statement_here())
     record_tiles(operator, "T.unpack", source=words, codes=of_codes, scale=of_scale, zero=of_zero, table=of_table)

@@ -77,19 +77,9 @@ class KernelContext(BlockContext):
         if self.divided:
             body, copies = divide(body, self.thread_vars, self.threads)
             self.layouts += [(made, layout) for buffer, layout in self.layouts for made in copies.get(buffer, ())]
-        builder.append(
-            ir.Kernel(
-                self.block_vars,
-                self.grid,
-                self.thread_vars,
-                self.threads,
-                body,
-                tuple(self.layouts),
-                tuple(self.safe_values),
-                tuple(sorted(self.attributes.items())),
-                span=self.span,
-            )
-        )
+        threads = self.thread_vars, self.threads
+        layouts, safe, said = tuple(self.layouts), tuple(self.safe_values), tuple(sorted(self.attributes.items()))
+        builder.append(ir.Kernel(self.block_vars, self.grid, *threads, body, layouts, safe, said, span=self.span))
 
 
 @word

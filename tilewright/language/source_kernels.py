@@ -64,16 +64,8 @@ def CUDASourceCodeKernel(
         raise NumberExpected(f"entry_name of {what}", "the name of a __global__ function of the text", repr(entry_name))
     builder = current(what)
     passed = [one for one in builder.params.values() if one is not None]
-    sizes = list(
-        dict.fromkeys(
-            size
-            for one in passed
-            if isinstance(one, Buffer)
-            for extent in one.shape
-            if not isinstance(extent, int)
-            for size in find(extent, Var)
-        )
-    )
+    extents = (extent for one in passed if isinstance(one, Buffer) for extent in one.shape)
+    sizes = list(dict.fromkeys(size for extent in extents if not isinstance(extent, int) for size in find(extent, Var)))
     wanted = len([one for one in found[1].split(",") if one.strip()])
     if wanted not in (len(passed), len(passed) + len(sizes)):
         raise NumberExpected(

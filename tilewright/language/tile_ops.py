@@ -138,17 +138,10 @@ def copy(
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
     advised = prefetch_of(l2_prefetch, eviction, "T.copy")
-    operator = ops.Copy(
-        source,
-        destination,
-        width,
-        prefer or ("threads" if disable_tma else None),
-        eviction,
-        bool(multicast),
-        None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy"),
-        prefetch=advised,
-        span=statement_here(),
-    )
+    by = prefer or ("threads" if disable_tma else None)
+    block = None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy")
+    how = width, by, eviction, bool(multicast), block
+    operator = ops.Copy(source, destination, *how, prefetch=advised, span=statement_here())
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)
@@ -277,22 +270,8 @@ def gemm(
     parts = None if groups is None else constant(groups, "groups of T.gemm")
     drop = condition(clear_accum) if is_symbolic(clear_accum) else bool(clear_accum)
     chosen = choice(getattr(policy, "value", policy), tuple(p.value for p in GemmWarpPolicy), "policy of T.gemm")
-    operator = ops.Gemm(
-        a,
-        b,
-        c,
-        bool(transpose_A),
-        bool(transpose_B),
-        drop,
-        chosen,
-        scale_a,
-        scale_b,
-        every,
-        added,
-        parts,
-        added_b,
-        span=statement_here(),
-    )
+    how = bool(transpose_A), bool(transpose_B), drop, chosen
+    operator = ops.Gemm(a, b, c, *how, scale_a, scale_b, every, added, parts, added_b, span=statement_here())
     record_tiles(operator, "T.gemm", A=a, B=b, C=c)
 
 

@@ -123,16 +123,8 @@ def copy_cluster(
     if remote_barrier is None:
         raise TileExpected(f"remote_barrier of {what}", "None", "one that T.alloc_cluster_barrier made")
     rank = as_expr(dst_block, INT32, f"dst_block of {what}")
-    operator = ops.Copy(
-        source,
-        destination,
-        None,
-        "bulk",
-        rank=rank,
-        barrier=barrier_of(remote_barrier, what),
-        token=TMA_LOADS,
-        span=statement_here(),
-    )
+    barrier, span = barrier_of(remote_barrier, what), statement_here()
+    operator = ops.Copy(source, destination, None, "bulk", rank=rank, barrier=barrier, token=TMA_LOADS, span=span)
     record_tiles(operator, what, source=source, destination=destination)
 
 

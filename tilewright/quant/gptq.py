@@ -125,15 +125,7 @@ def gptq_quantize(
         values = [getattr(part, name) for part in parts]
         return None if values[0] is None else np.concatenate(values, axis=1) if values[0].shape[0] == N else values[0]
 
-    return QuantizedWeight(
-        ordered,
-        of,
-        scales=joined("scales"),
-        zeros=joined("zeros"),
-        zeros_mode=plain.zeros_mode,
-        block=(1, group),
-        g_idx=g_idx,
-    )
+    return QuantizedWeight(ordered, of, joined("scales"), joined("zeros"), plain.zeros_mode, (1, group), g_idx)
 
 
 def _inverse_factor(matrix: np.ndarray, damping: float) -> np.ndarray:

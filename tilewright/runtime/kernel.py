@@ -220,15 +220,8 @@ class Kernel(Inspected):
 
     def _build(self) -> Path:
         source, arch = self.program.source, self.arch
-        key = digest(
-            source.text,
-            source.language,
-            *source.flags,
-            repr(source.metadata),
-            self.target.name,
-            arch.name,
-            self.target.compiler_key(arch),
-        )
+        made_of = source.text, source.language, *source.flags, repr(source.metadata)
+        key = digest(*made_of, self.target.name, arch.name, self.target.compiler_key(arch))
         return cached(key, lambda directory: self.target.build(source, arch, directory))
 
     def _warn_of_losses(self, entry: Path) -> None:

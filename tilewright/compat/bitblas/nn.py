@@ -76,20 +76,8 @@ class Linear(nn.Linear):
             fast_decoding=fast_decoding,
             propagate_b=propagate_b,
         )
-        super().__init__(
-            in_features,
-            out_features,
-            bias,
-            "float16",
-            W_dtype,
-            None,
-            out_dtype,
-            group_size,
-            bool(with_scaling),
-            with_zeros,
-            zeros_mode,
-            scale_dtype=self.config.float_type,
-        )
+        form = W_dtype, None, out_dtype, group_size, bool(with_scaling), with_zeros, zeros_mode
+        super().__init__(in_features, out_features, bias, "float16", *form, scale_dtype=self.config.float_type)
         self.opt_M = opt_M
 
     @property

@@ -211,20 +211,9 @@ class TensorCoreIntrinEmitter:
         types = [name.replace("int4", "int8") for name in (self.a_dtype, self.b_dtype)]
         size_a, size_b = self.local_size_a // deep, self.local_size_b // halves // deep
         for half, step in itertools.product(range(halves), range(deep)):
-            T.ptx_mma(
-                self.accum_dtype,
-                shape,
-                "row",
-                "col",
-                *types,
-                self.accum_dtype,
-                A_local_buf,
-                a + step * size_a,
-                B_local_buf,
-                b + (half * deep + step) * size_b,
-                C_local_buf,
-                c + half * (self.local_size_out // halves),
-            )
+            left, right = (A_local_buf, a + step * size_a), (B_local_buf, b + (half * deep + step) * size_b)
+            sums = C_local_buf, c + half * (self.local_size_out // halves)
+            T.ptx_mma(self.accum_dtype, shape, "row", "col", *types, self.accum_dtype, *left, *right, *sums)
 
     def stmatrix(
         self, C_local_buf: BufferProxy | RegionProxy, C_buf: BufferProxy, pid_m: Any = None, pid_n: Any = None

@@ -83,15 +83,11 @@ class _Packing:
             return None
         limits = inside(self.op.source, 0), inside(self.op.source, 1)
         source = self._flat_source()
-        body = loop(
-            "row",
-            0,
-            tall,
-            lambda row: loop(
-                "column", 0, wide, lambda column: self._block(source, row, column, limits), step=self.columns
-            ),
-            step=self.rows,
-        )
+
+        def blocks(row: ir.Expr) -> list[ir.Statement]:
+            return loop("column", 0, wide, lambda at: self._block(source, row, at, limits), step=self.columns)
+
+        body = loop("row", 0, tall, blocks, step=self.rows)
         return ir.Seq((*self.physical.declare, *self.before, *body), span=self.op.span)
 
     def _flat_source(self) -> ir.Buffer:

@@ -109,21 +109,8 @@ class _Host(CpuStatements):
         self.module.lanes |= self.lanes_used
         self.module.headers |= self.headers
         head = f'__attribute__((visibility("default"))) int32_t {entry_name(self.function)}({signature}) {{'
-        return "\n".join(
-            [
-                head,
-                "  int32_t status = 0;",
-                *workspaces,
-                *self.lines,
-                "  goto done;",
-                "done:",
-                *freed,
-                "  return status;",
-                "}",
-                *self._of_words(),
-                "",
-            ]
-        )
+        body = ["  int32_t status = 0;", *workspaces, *self.lines, "  goto done;", "done:", *freed, "  return status;"]
+        return "\n".join([head, *body, "}", *self._of_words(), ""])
 
     def _of_words(self) -> list[str]:
         if not takes_words(self.parameters):

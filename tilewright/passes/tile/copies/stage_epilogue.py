@@ -269,16 +269,9 @@ class _Stage(ScopedRewriter):
         """Boxes of another copy of the role that serve this one too: roles run side by side."""
         groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {box_shape(plan, width, transposed) for width in box_widths(plan, copy.destination.dtype, transposed)}
-        return next(
-            (
-                made
-                for made in self.made[self.first_of_role :]
-                if made.static_shape[0] % groups == 0
-                and made.dtype == copy.destination.dtype
-                and made.static_shape[1:] in shapes
-            ),
-            None,
-        )
+        alike = (made for made in self.made[self.first_of_role :] if made.dtype == copy.destination.dtype)
+        fit = (made for made in alike if made.static_shape[0] % groups == 0 and made.static_shape[1:] in shapes)
+        return next(fit, None)
 
     def _unsupported(self, copy: Leaving, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""
