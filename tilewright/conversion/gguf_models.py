@@ -266,14 +266,8 @@ class _Places:
     def __call__(self, name: str) -> str:
         """The model's name of a file's tensor.  Raises InvalidTensor."""
         parts = name.split(".")
-        layer, rest = next(
-            (
-                (".".join(parts[:n]), parts[n:])
-                for n in range(len(parts), 0, -1)
-                if ".".join(parts[:n]) in self._candidates
-            ),
-            (name, []),
-        )
+        divided = ((".".join(parts[:n]), parts[n:]) for n in range(len(parts), 0, -1))
+        layer, rest = next((one for one in divided if one[0] in self._candidates), (name, []))
         of_experts = _EXPERTS.search(layer)
         if of_experts:
             found = {f"{full}.{of_experts[1]}_proj" for full in self._owners(layer)}

@@ -343,14 +343,8 @@ def finish(builder: Builder, outputs: tuple[ir.Buffer, ...]) -> PrimFunc:
             raise mistakes_of_scopes.MissingAnnotation(name, builder.name, span=builder.span)
         params.append(param)
     body = without_results(ir.Seq(tuple(builder.root.statements), span=builder.span))
-    function = ir.Function(
-        builder.name,
-        (*params, *outputs),
-        body,
-        outputs,
-        attributes=tuple(sorted(builder.attributes.items())),
-        span=builder.span,
-    )
+    said = tuple(sorted(builder.attributes.items()))
+    function = ir.Function(builder.name, (*params, *outputs), body, outputs, attributes=said, span=builder.span)
     check_sizes(function)
     try:
         verify(function)

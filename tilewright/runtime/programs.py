@@ -45,14 +45,8 @@ def _lowered(function: Function, target: Target, arch: Arch, schedule: Schedule)
         return compile_function(function, target, arch, schedule)
     table = Table()
     try:
-        key = digest(
-            "program",
-            table.text(table.add(function)),
-            _machine(arch, schedule),
-            target.name,
-            sys.version,
-            package_state(),
-        )
+        text = table.text(table.add(function))
+        key = digest("program", text, _machine(arch, schedule), target.name, sys.version, package_state())
     except (Unwritable, RecursionError):  # the author put something into it that has no form on disk
         return compile_function(function, target, arch, schedule)
     # What passes made mentions the function's own nodes, by their numbers in its table.

@@ -163,16 +163,8 @@ class Lanes:
         with self.analyzer.scope():
             self.analyzer.bind(loop.var, loop.start, ir.binary("sub", loop.stop, ir.const(1, loop.stop.dtype)))
             body = self.sequence(loop.body)
-        return [
-            replace(
-                loop,
-                start=start,
-                stop=stop,
-                step=step,
-                body=body,
-                kind="serial" if loop.kind == "vectorize" else loop.kind,
-            )
-        ]
+        kind = "serial" if loop.kind == "vectorize" else loop.kind
+        return [replace(loop, start=start, stop=stop, step=step, body=body, kind=kind)]
 
     def nothing(self, _: ir.Statement) -> list[ir.Statement]:
         return []

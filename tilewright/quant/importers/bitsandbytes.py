@@ -89,13 +89,9 @@ def from_bitsandbytes(
     codes[:, 0], codes[:, 1] = packed >> 4, packed & 15
     group = math.gcd(K, block)
     starts = np.arange(0, N * K, group) // block
-    return assemble(
-        codes.reshape(-1)[: N * K].reshape(N, K),
-        _FORMATS[kind],
-        scales=scales[starts].reshape(N, K // group),
-        block=(1, group),
-        name=name,
-    )
+    codes = codes.reshape(-1)[: N * K].reshape(N, K)
+    scales = scales[starts].reshape(N, K // group)
+    return assemble(codes, _FORMATS[kind], scales=scales, block=(1, group), name=name)
 
 
 def _scales(
@@ -166,11 +162,5 @@ def from_bitsandbytes_int8(weight: object, scb: object, *, name: str = "weight")
     """
     codes = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
     largest = expect(f"{name}.SCB", scb, ["float32"], [codes.shape[0]], "[N]")
-    return assemble(
-        codes.view(np.uint8),
-        "int8",
-        scales=largest[:, None].copy(),
-        block=(1, max(1, codes.shape[1])),
-        tensor_scale=1 / 127,
-        name=name,
-    )
+    scales, block = largest[:, None].copy(), (1, max(1, codes.shape[1]))
+    return assemble(codes.view(np.uint8), "int8", scales=scales, block=block, tensor_scale=1 / 127, name=name)

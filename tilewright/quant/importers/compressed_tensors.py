@@ -93,14 +93,8 @@ def _of_one_scale(
     scales = expect(f"{name}.weight_scale", np.reshape(as_numpy(scale), -1), FLOATS, [1], "[1]")
     point = np.zeros(1, np.int8) if zero is None else np.reshape(as_numpy(zero), -1)
     point = expect(f"{name}.weight_zero_point", point, ["int8"], [1], "[1]").astype(np.int16) + half
-    return assemble(
-        codes,
-        f"uint{bits}",
-        scales=scales.reshape(1, 1),
-        zeros=point.reshape(1, 1).astype(np.float32),
-        block=codes.shape,
-        name=name,
-    )
+    scales, zeros = scales.reshape(1, 1), point.reshape(1, 1).astype(np.float32)
+    return assemble(codes, f"uint{bits}", scales=scales, zeros=zeros, block=codes.shape, name=name)
 
 
 def _order(name: str, value: object, K: int) -> np.ndarray | None:

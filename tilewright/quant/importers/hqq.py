@@ -84,14 +84,8 @@ def from_hqq(
         return found[np.arange(0, N * K, part) // g].reshape(N, K // part)
 
     part = math.gcd(K, g)
-    return assemble(
-        codes,
-        f"uint{math.ceil(bits)}",
-        scales=of_groups("scale", scale),
-        zeros=of_groups("zero", zero),
-        block=(1, part),
-        name=name,
-    )
+    scales, zeros = of_groups("scale", scale), of_groups("zero", zero)
+    return assemble(codes, f"uint{math.ceil(bits)}", scales=scales, zeros=zeros, block=(1, part), name=name)
 
 
 def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:

@@ -51,15 +51,8 @@ def from_marlin(qweight: object, scales: object, *, bits: int = 4, name: str = "
     group = group_size(f"{name}.scales", K, factors.shape[0])
     tiles = fields(words, 4, 2 * N * 8).reshape(K // ROWS, N // COLUMNS, ROWS * COLUMNS)[:, :, _places()]
     codes = tiles.reshape(K // ROWS, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3).reshape(N, K)
-    return assemble(
-        np.ascontiguousarray(codes),
-        "uint4",
-        scales=_in_order(factors),
-        zeros=np.full((1, 1), 8, np.uint8),
-        zeros_mode="quantized",
-        block=(1, group),
-        name=name,
-    )
+    codes, factors, zeros = np.ascontiguousarray(codes), _in_order(factors), np.full((1, 1), 8, np.uint8)
+    return assemble(codes, "uint4", scales=factors, zeros=zeros, zeros_mode="quantized", block=(1, group), name=name)
 
 
 def _places() -> np.ndarray:

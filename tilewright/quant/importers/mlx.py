@@ -49,12 +49,5 @@ def from_mlx(
         )
     factors = expect(f"{name}.scales", scales, FLOATS, [N, K // group], "[N, K / group]")
     added = expect(f"{name}.biases", biases, FLOATS, [N, K // group], "[N, K / group]")
-    return assemble(
-        fields(words, bits, K),
-        f"uint{bits}",
-        scales=factors,
-        zeros=-added,
-        zeros_mode="rescale",
-        block=(1, group),
-        name=name,
-    )
+    codes, block = fields(words, bits, K), (1, group)
+    return assemble(codes, f"uint{bits}", scales=factors, zeros=-added, zeros_mode="rescale", block=block, name=name)

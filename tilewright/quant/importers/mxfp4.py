@@ -54,13 +54,8 @@ def from_mxfp4(blocks: object, scales: object, *, name: str = "weight") -> Quant
     packed = expect(f"{name}_blocks", packed, ["uint8"], [None, None, 16], "[N, K / 32, 16]")
     N, groups, _ = packed.shape
     powers = expect(f"{name}_scales", scales, _POWERS, [N, groups], "[N, K / 32]")
-    return assemble(
-        fields(packed.reshape(N, -1), 4, groups * BLOCK),
-        "e2m1",
-        scales=powers_of_two(f"{name}_scales", powers),
-        block=(1, BLOCK),
-        name=name,
-    )
+    codes, factors = fields(packed.reshape(N, -1), 4, groups * BLOCK), powers_of_two(f"{name}_scales", powers)
+    return assemble(codes, "e2m1", scales=factors, block=(1, BLOCK), name=name)
 
 
 def from_mxfp6(weight_packed: object, scales: object, *, to: str = "e2m3", name: str = "weight") -> QuantizedWeight:

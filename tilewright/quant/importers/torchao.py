@@ -100,14 +100,8 @@ def _read(kind: str, parts: Mapping[str, object], about: Mapping[str, object], n
         raise InvalidTensor(
             f"{name}.qdata holds {codes.min()} to {codes.max()}, where int{bits} has {-half} to {half - 1}"
         )
-    return assemble(
-        codes.view(np.uint8) & np.uint8(2 * half - 1),
-        f"int{bits}",
-        scales=scales,
-        zeros=zeros,
-        block=(rows, columns),
-        name=name,
-    )
+    stored = codes.view(np.uint8) & np.uint8(2 * half - 1)
+    return assemble(stored, f"int{bits}", scales=scales, zeros=zeros, block=(rows, columns), name=name)
 
 
 def _int4(parts: Mapping[str, object], group: int, name: str) -> QuantizedWeight:
@@ -117,15 +111,9 @@ def _int4(parts: Mapping[str, object], group: int, name: str) -> QuantizedWeight
     if "zero_point" not in parts:
         raise MissingTensor(f"{name}: the part zero_point of a torchao Int4Tensor is missing")
     added = expect(f"{name}.zero_point", parts["zero_point"], FLOATS, scales.shape, "as scale")
-    return assemble(
-        fields(packed, 4, K),
-        "int4",
-        scales=np.ascontiguousarray(scales.T),
-        zeros=np.ascontiguousarray(-added.T),
-        zeros_mode="rescale",
-        block=(1, group_size(f"{name}.scale", K, scales.shape[0], group)),
-        name=name,
-    )
+    codes, block = fields(packed, 4, K), (1, group_size(f"{name}.scale", K, scales.shape[0], group))
+    factors, zeros = np.ascontiguousarray(scales.T), np.ascontiguousarray(-added.T)
+    return assemble(codes, "int4", scales=factors, zeros=zeros, zeros_mode="rescale", block=block, name=name)
 
 
 def _extents(block: Any, codes: object) -> tuple[int, int]:

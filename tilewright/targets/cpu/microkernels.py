@@ -82,14 +82,12 @@ class MicroKernel:
         statements: list[ir.Statement] = [ir.Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
         first = position * right.step
         if right.number(ir.Load(right.loaded, loaded, (ir.const(0),)), ir.const(0)) is not None:
-            return statements + loop(
-                "part",
-                0,
-                right.step,
-                lambda part: self._products(
-                    totals, place, loaded, lambda value: _present(right.number(value, part)), row, first + part
-                ),
-            )
+
+            def of_part(part: ir.Expr) -> list[ir.Statement]:
+                at = first + part
+                return self._products(totals, place, loaded, lambda one: _present(right.number(one, part)), row, at)
+
+            return statements + loop("part", 0, right.step, of_part)
         for offset, operand in right.parts():
             statements += self._products(totals, place, loaded, operand, row, first + offset)
         return statements

@@ -88,14 +88,8 @@ def _instruction(tensor: Buffer, tile: Buffer, site: Site) -> CopyInstruction | 
 
 def asynchronous_copy(arch: Arch) -> CopyInstruction | None:
     """The machine's instruction by which one thread starts a copy of a few bytes into shared memory."""
-    return next(
-        (
-            one
-            for one in arch.copy_instructions
-            if one.function == CP_ASYNC and (one.source, one.destination) == (GLOBAL, SHARED)
-        ),
-        None,
-    )
+    started = (one for one in arch.copy_instructions if one.function == CP_ASYNC)
+    return next((one for one in started if (one.source, one.destination) == (GLOBAL, SHARED)), None)
 
 
 def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:

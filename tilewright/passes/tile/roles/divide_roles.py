@@ -154,24 +154,14 @@ class Division:
         rings = [
             ir.Allocate(self.rings[tile], span=self._span(tile)) for link in self.plan.links for tile in link.tiles
         ]
+        filled = [(name, tuple(self.rings[tile] for tile in link.tiles), link) for link, name in self.channels.items()]
         channels = [
-            ir.Channel(
-                name,
-                tuple(self.rings[tile] for tile in link.tiles),
-                link.stages,
-                ("producer",),
-                ("consumer",),
-                span=span,
-            )
-            for link, name in self.channels.items()
+            ir.Channel(name, rings, link.stages, ("producer",), ("consumer",), span=span)
+            for name, rings, link in filled
         ]
-        roles = ir.Roles(
-            (
-                ir.Role("consumer", threads // ir.WARP, consumer, consuming, span=span),
-                ir.Role("producer", ir.WARPGROUP // ir.WARP, fresh(producer), producing, span=span),
-            ),
-            span=span,
-        )
+        multiplies = ir.Role("consumer", threads // ir.WARP, consumer, consuming, span=span)
+        loads = ir.Role("producer", ir.WARPGROUP // ir.WARP, fresh(producer), producing, span=span)
+        roles = ir.Roles((multiplies, loads), span=span)
         kept = [one for one in prelude if not (isinstance(one, ir.Allocate) and one.buffer in self.rings)]
         layouts = [
             (self.rings[one], expand(layout, self.rings[one].static_shape[0])) if one in self.rings else (one, layout)
