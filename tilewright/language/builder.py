@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from tilewright.errors import Span
@@ -42,6 +43,10 @@ class Frame:
         return f"the `{self.kind}`{place}"
 
 
+SOURCES: ContextVar[tuple[str, ...]] = ContextVar("sources", default=())
+"""Texts of the device's own language that come before the kernels of whatever is traced."""
+
+
 class Builder:
     """What a trace collects.
 
@@ -67,7 +72,7 @@ class Builder:
         self.ranges: dict[Var, tuple[int | None, int | None]] = {}
         self.sizes: dict[str, int] | None = None
         self.declaration: Any = None
-        self.attributes: dict[str, Any] = {}
+        self.attributes: dict[str, Any] = {"sources": SOURCES.get()} if SOURCES.get() else {}
         self.pending_names: tuple[str, ...] = ()
         self.result_name = "result"
 

@@ -331,7 +331,7 @@ class DirectFunction:
         values: dict[str, object] = {}
         for parameter in self.parameters:
             name, given = parameter.name, constants.get(parameter.name)
-            if parameter.kind == "constant" and len(getattr(given, "shape", None) or ()):
+            if parameter.kind == "constant" and hasattr(given, "__dlpack__") and getattr(given, "shape", None):
                 raise MissingAnnotation(name, self.name, span=self.span)
             if parameter.kind == "constant" or name in constants:
                 values[name] = constants[name]

@@ -9,14 +9,15 @@ from typing import Any
 from tilewright.ir.nodes import Expr
 from tilewright.language.barriers import mbarrier_arrive, mbarrier_arrive_expect_tx, sync_threads, sync_warp
 from tilewright.language.builder import current, in_kernel
-from tilewright.language.external import call_extern
+from tilewright.language.compiler_flags import texts_of_flags
+from tilewright.language.external import call_extern, import_source
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
 from tilewright.language.math import by_python, ceildiv, if_then_else
 from tilewright.language.memory import alloc_buffer
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import floor_divide
-from tilewright.language.proxies import Scalar, Value, describe
+from tilewright.language.proxies import Scalar, Value
 from tilewright.language.roles import wait_wgmma
 from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tile_ops import GemmWarpPolicy
@@ -266,7 +267,9 @@ def wgmma_gemm_sp(
 
 @word
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:
-    """Accepted for TileLang's sake: flags of the device's compiler are tilewright's own.
+    """Files and names that the device's compiler puts before the text: ``-include FILE`` and ``-D NAME=VALUE``.
+
+    Other flags are accepted for TileLang's sake, and change nothing.
 
     Parameters
     ----------
@@ -277,8 +280,8 @@ def annotate_compile_flags(flags: str | Sequence[str]) -> None:
     >>> T.annotate_compile_flags(["-O3"])
     """
     current("T.annotate_compile_flags")
-    if not all(isinstance(flag, str) for flag in ([flags] if isinstance(flags, str) else flags)):
-        raise NumberExpected("the argument of T.annotate_compile_flags", "texts", describe(flags))
+    for text in texts_of_flags(flags):
+        import_source(text)
 
 
 @word

@@ -256,3 +256,10 @@ def test_state_of_a_class_and_named_parts():
     found = np.zeros(2, np.int32)
     tilelang.compile(main, target="c")(found)
     assert found.tolist() == [8, 9]
+
+
+def test_strides_of_annotations():
+    from tilewright.compat.tilelang.buffers import retrieve_stride
+
+    assert retrieve_stride(T.Tensor((), "float32")) == []
+    assert retrieve_stride(T.Tensor((4, 8), "float32")) == [8, 1]

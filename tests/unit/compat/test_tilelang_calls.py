@@ -355,3 +355,93 @@ def test_torchs_pairs_of_codes(target):
     call(kernel, codes, of_bytes)
     call(kernel, codes.view(T.float4_e2m1fn.as_torch()), of_pairs)
     assert torch.equal(of_bytes, of_pairs) and of_pairs[1] == 0 and of_pairs[2] == -0.0 and of_pairs[9] == 1
+
+
+HEADER = """#pragma once
+#include "inner/twice.h"
+#include "inner/twice.h"
+namespace mine { TW_DEVICE float scaled(float x) { return twice(x) * FACTOR; } }
+"""
+
+
+@pytest.fixture
+def flags(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "twice.h").write_text("#pragma once\nTW_DEVICE float twice(float x) { return 2 * x; }\n")
+    (tmp_path / "scaled.h").write_text(HEADER)
+    return ["-O3", "-include", str(tmp_path / "scaled.h"), "-DFACTOR=3", "--use_fast_math"]
+
+
+@pytest.mark.parametrize("way", ["factory", "direct", "compiled", "configured", "annotated"])
+def test_compile_flags_put_files_and_names_before_the_text(way, flags):
+    """They were passed over, and the compiler did not know the functions."""
+    target = "cuda -arch=sm_90a"
+
+    def program(said):
+        @T.prim_func
+        def main(A: T.Tensor((32,), "float32"), B: T.Tensor((32,), "float32")):
+            if said:
+                T.annotate_compile_flags(said)
+            with T.Kernel(1, threads=32):
+                tx = T.get_thread_binding()
+                B[tx] = T.call_extern("float32", "mine::scaled", A[tx])
+
+        return main
+
+    if way == "factory":
+        kernel = tilelang.jit(lambda: program(None), out_idx=[1], target=target, compile_flags=flags)()
+    elif way == "direct":
+
+        @tilelang.jit(target=target, compile_flags=flags)
+        def direct(A):
+            A: T.Tensor[(32,), "float32"]
+            B = T.empty((32,), "float32")
+            with T.Kernel(1, threads=32):
+                tx = T.get_thread_binding()
+                B[tx] = T.call_extern("float32", "mine::scaled", A[tx])
+            return B
+
+        kernel = direct.compile()
+    elif way == "compiled":
+        kernel = tilelang.compile(program(None), out_idx=[1], target=target, compile_flags=" ".join(flags))
+    elif way == "configured":
+        configs = {tilelang.PassConfigKey.TL_DEVICE_COMPILE_FLAGS: flags}
+        kernel = tilelang.compile(program(None), out_idx=[1], target=target, pass_configs=configs)
+    else:
+        kernel = tilelang.compile(program(flags), out_idx=[1], target=target)
+    a = np.arange(32, dtype=np.float32)
+    assert np.array_equal(kernel.emulate(a), a * 6)
+
+
+@pytest.mark.parametrize(
+    "flags, said",
+    [
+        (
+            ["-include", "nowhere.h"],
+            "there is no file 'nowhere.h', which compile flags name\n  help: give its whole path",
+        ),
+        (["-O3", "-D"], "the compile flag -D says nothing\n  help: write -D and what it means"),
+        ([3], "a compile flag is a text, but here int"),
+    ],
+)
+def test_a_flag_that_says_nothing_is_refused(flags, said):
+    with pytest.raises(TilewrightError) as caught:
+        tilelang.compile(biased, compile_flags=flags)
+    assert str(caught.value) == said
+
+
+def test_whatever_is_no_tensor_is_given_while_a_direct_function_is_traced():
+    """Objects with a shape that are no arrays, such as layouts, were taken for tensors without an annotation."""
+
+    @tilelang.jit(target="cpu")
+    def applied(A, layout, function):
+        A: T.Tensor[(128, 32), "float32"]
+        B = T.empty((128, 32), "float32")
+        with T.Kernel(1, threads=128):
+            for i, j in T.Parallel(128, 32, loop_layout=layout):
+                B[i, j] = function(A[i, j])
+        return B
+
+    layout = T.Fragment((128, 32), forward_fn=lambda i, j: ((i * 32 + j) // 4 % 128, j % 4 + (i * 32 + j) // 512 * 4))
+    a = np.random.default_rng(0).standard_normal((128, 32)).astype(np.float32)
+    assert np.allclose(applied(a, layout, T.exp), np.exp(a), rtol=1e-5)

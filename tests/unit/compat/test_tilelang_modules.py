@@ -50,6 +50,25 @@ def test_a_program_that_imports_tilelang_runs_as_it_is(tmp_path):
     assert done.stdout == "right float16\n", done.stderr
 
 
+FOUND = """
+import importlib, importlib.util, sys
+import tilelang, tvm.tir, tvm.tirx.stmt_functor, tilelang.intrinsics
+for name in ("tilelang", "tilelang.intrinsics", "tilelang.language", "tvm", "tvm.tir", "tvm.tirx.stmt_functor"):
+    assert importlib.util.find_spec(name) is sys.modules[name].__spec__ is not None, name
+import torch._dynamo
+print("right")
+"""
+
+
+def test_answered_modules_are_found_by_whoever_asks_for_them(tmp_path):
+    """torch's compiler asks whether there is a tvm, and ended in a ValueError where one was answered."""
+    file = tmp_path / "program.py"
+    file.write_text(FOUND)
+    command = [sys.executable, "-m", "tilewright.compat.tilelang", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "right\n", done.stderr
+
+
 STARTS = """
 import subprocess, sys
 import multiprocessing as processes

@@ -109,12 +109,16 @@ def _listed(configs: Configs, arguments: tuple[object, ...], named: Mapping[str,
     return list(given)
 
 
-class Tuned:
+@dataclass(eq=False)
+class AutoTuneImpl:
     """A decorated function that takes the fastest of its configurations, chosen once for each set of arguments."""
 
-    def __init__(self, decorated: JITImpl, configs: Configs, measuring: Measuring) -> None:
-        functools.update_wrapper(self, decorated)
-        self.decorated, self.configs, self.measuring = decorated, configs, measuring
+    decorated: JITImpl
+    configs: Configs
+    measuring: Measuring
+
+    def __post_init__(self) -> None:
+        functools.update_wrapper(self, self.decorated)
         self._chosen: dict[object, tuple[Mapping[str, object], float]] = {}
         self._kernels: dict[object, JITKernel] = {}
 
@@ -213,8 +217,8 @@ def autotune(func: Any = None, configs: Configs | None = None, *, timeout: float
     known = {name: value for name, value in measured.items() if name in Measuring.__dataclass_fields__}
     measuring = Measuring(**known)
 
-    def decorate(decorated: Any) -> Tuned:
-        return Tuned(decorated if isinstance(decorated, JITImpl) else jit(decorated), configs, measuring)
+    def decorate(decorated: Any) -> AutoTuneImpl:
+        return AutoTuneImpl(decorated if isinstance(decorated, JITImpl) else jit(decorated), configs, measuring)
 
     return decorate if func is None else decorate(func)
 

@@ -11,8 +11,10 @@ from typing import Any
 from tilewright.ir.nodes import Extent
 from tilewright.language.buffers import BufferProxy, RegionProxy
 from tilewright.language.dtypes import NumberType
-from tilewright.language.proxies import Element
+from tilewright.language.mistakes import TileExpected
+from tilewright.language.proxies import Element, describe
 from tilewright.language.reducers import ReducerProxy
+from tilewright.language.tensors import TensorType
 
 
 def _lies_in(memory: str, what: str) -> Callable[[object], bool]:
@@ -62,14 +64,17 @@ def retrieve_shape(obj: Any) -> list[Extent]:
     return [1] * len(obj.indices) if isinstance(obj, Element) else list(obj.shape)
 
 
-def retrieve_stride(obj: Any) -> list[object]:
-    """Strides of a row-major buffer, or of the one that a slice or an element is of, in elements."""
-    buffer = (
-        obj
-        if isinstance(obj, BufferProxy)
-        else BufferProxy(obj.region.buffer if isinstance(obj, RegionProxy) else obj.buffer)
-    )
-    return list(buffer.strides)
+def retrieve_stride(obj: object) -> list[object]:
+    """Strides of a row-major buffer or annotation, or of the buffer that a slice or an element is of, in elements."""
+    if isinstance(obj, TensorType):
+        obj = BufferProxy(obj.buffer("obj"))
+    elif isinstance(obj, RegionProxy):
+        obj = BufferProxy(obj.region.buffer)
+    elif isinstance(obj, Element):
+        obj = BufferProxy(obj.buffer)
+    if not isinstance(obj, BufferProxy):
+        raise TileExpected("the argument of retrieve_stride", describe(obj), "a buffer, or a part of one")
+    return list(obj.strides)
 
 
 def array_reduce(array: Iterable[int]) -> int:

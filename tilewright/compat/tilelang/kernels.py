@@ -6,18 +6,20 @@ import functools
 import inspect
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright import specialization
 from tilewright.compat.tilelang.engine import CompiledArtifact, has_changes, postprocessed, source_of
-from tilewright.compat.tilelang.pass_configs import check_pass_configs
+from tilewright.compat.tilelang.pass_configs import texts_before
 from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType, as_torch
 from tilewright.ir.nodes import Function
 from tilewright.ir.visitor import kernels as kernels_of
 from tilewright.language import PrimFunc
+from tilewright.language.compiler_flags import said_before
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import InvalidUse, JITFunction
 from tilewright.texts import write_text
@@ -50,7 +52,12 @@ class JITKernel:
         latency: float | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        made = func if isinstance(func, Kernel) else compile(func, out_idx, target=target, pass_configs=pass_configs)
+        flags = compile_flags
+        made = (
+            func
+            if isinstance(func, Kernel)
+            else compile(func, out_idx, target=target, pass_configs=pass_configs, compile_flags=flags)
+        )
         self.kernel: Kernel = made if isinstance(made, Kernel) else made.kernel
         self.latency, self.config = latency, config
         self.ref_latency: float | None = None
@@ -234,9 +241,15 @@ def compile(
 
     Parameters
     ----------
-    execution_backend, target_host, verbose, pass_configs, compile_flags : accepted; keys of `pass_configs` are checked.
+    compile_flags : files and names that come before the text, ``-include FILE`` and ``-D NAME=VALUE``; others are
+        accepted.
+    execution_backend, target_host, verbose, pass_configs : accepted; keys of `pass_configs` are checked.
     """
-    check_pass_configs(pass_configs)
+    texts = texts_before(compile_flags, pass_configs)
+    if texts and isinstance(func, PrimFunc):
+        attributes = dict(func.function.attributes)
+        attributes["sources"] = (*texts, *attributes.get("sources", ()))
+        func = replace(func, function=replace(func.function, attributes=tuple(attributes.items())))
     return JITKernel(postprocessed(specialization.compile(func, out_idx, request(target))))
 
 
@@ -290,6 +303,7 @@ class JITImpl:
         self.out_idx, self.target, self.func, self.options = out_idx, target, function, options
         self.signature = inspect.signature(function)
         self.is_direct = isinstance(self.jitted, JITFunction)
+        self.texts = texts_before(options.get("compile_flags"), options.get("pass_configs"))  # type: ignore[arg-type]
         self._wrapped: dict[int, JITKernel] = {}
         """The object of each kernel, which `jitted` keeps."""
 
@@ -298,7 +312,8 @@ class JITImpl:
             return self.compile(*arguments, **named)
         if has_changes():
             self.compile(*arguments, **named)  # whose text a registered function changes before it is built
-        return as_torch(self.jitted(*arguments, **named), (*arguments, *named.values()))
+        with said_before(self.texts):
+            return as_torch(self.jitted(*arguments, **named), (*arguments, *named.values()))
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get("options", ()):
@@ -314,14 +329,16 @@ class JITImpl:
         """The kernel, without running it; ``target=`` says for which machine, as the decorator's does."""
         if "target" in named and "target" not in self.signature.parameters:
             named["target"] = request(named["target"])
-        made = self.jitted.compile(*arguments, **named)
+        with said_before(self.texts):
+            made = self.jitted.compile(*arguments, **named)
         if id(made) not in self._wrapped:
             self._wrapped[id(made)] = JITKernel(postprocessed(made))
         return self._wrapped[id(made)]
 
     def get_tir(self, *arguments: object, **named: object) -> PrimFunc:
         """The traced program."""
-        return self.jitted.trace(*arguments, **named)
+        with said_before(self.texts):
+            return self.jitted.trace(*arguments, **named)
 
     def get_kernel_source(self, *arguments: object, **named: object) -> str:
         """The emitted text."""
@@ -369,13 +386,14 @@ def jit(
     mode: str = "auto",
 ) -> Any:
     """`tilewright.jit`, bare or with arguments; see `compile` for those that are only accepted."""
-    check_pass_configs(pass_configs)
     if mode not in ("auto", "lazy", "eager"):
         raise InvalidUse(f"there is no mode {mode!r}", hint="'auto', 'lazy' or 'eager'")
 
     def decorate(function: Any) -> object:
         if isinstance(function, (PrimFunc, Function)):
-            return Decorated(compile(function, out_idx, target=target, pass_configs=pass_configs).kernel)
+            flags = compile_flags
+            made = compile(function, out_idx, target=target, pass_configs=pass_configs, compile_flags=flags)
+            return Decorated(made.kernel)
         return JITImpl(
             function,
             out_idx,

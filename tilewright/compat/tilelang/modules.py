@@ -34,7 +34,8 @@ NAMES_OF: dict[str, str] = {
     "intrinsics.mma_sp_macro_generator carver.roller.policy analysis ir libinfo rocm metal webgpu jit.adapter "
     "jit.adapter.utils jit.adapter.wrapper tvm tvm.arith tvm.contrib tvm.ffi tvm.ir tvm.ir.transform tvm.relax "
     "tvm.runtime tvm.script tvm.script.ir tvm.script.parser tvm.te tvm.testing tvm.tir.analysis tvm.tir.expr "
-    "tvm.tir.stmt tvm.tir.stmt_functor tvm.tir.transform tvm.topi tvm.transform",
+    "tvm.tir.stmt tvm.tir.stmt_functor tvm.tir.transform tvm.tirx.analysis tvm.tirx.expr tvm.tirx.stmt "
+    "tvm.tirx.stmt_functor tvm.tirx.transform tvm.topi tvm.transform",
     "autotuner": "autotuner.tuner autotuner.capture",
     "autotuner tensors": "autotuner.param",
     "buffers": "utils.deprecated",
@@ -173,7 +174,7 @@ class _Shared(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if self.real is not None:
-            module.__spec__ = self.spec  # its own again
+            module.__spec__ = self.spec or module.__spec__  # its own again
             return
         found = [importlib.import_module(name) for name in self.sources]
         module.__class__ = _Names

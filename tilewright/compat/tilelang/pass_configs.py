@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from tilewright.language.compiler_flags import texts_of_flags
 from tilewright.specialization import InvalidUse
 
 _TIR = "add_lower_pass disable_storage_rewrite disable_vectorize enable_debug merge_static_smem noalias use_async_copy"
@@ -51,6 +52,13 @@ PassConfigKey = Enum(  # type: ignore[misc]  # whose members are made
     module=__name__,
 )
 PassConfigKey.__doc__ = "Keys of ``pass_configs``.  All say how something is made, which tilewright decides for itself."
+
+
+def texts_before(compile_flags: object, pass_configs: Mapping[object, object] | None) -> tuple[str, ...]:
+    """Texts that flags of the device's compiler put before the kernels; keys that TileLang has not are refused."""
+    check_pass_configs(pass_configs)
+    given = {str(getattr(key, "value", key)): value for key, value in (pass_configs or {}).items()}
+    return (*texts_of_flags(compile_flags), *texts_of_flags(given.get("tl.device_compile_flags")))
 
 
 def check_pass_configs(pass_configs: Mapping[object, object] | None) -> None:
