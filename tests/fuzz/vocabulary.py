@@ -30,7 +30,7 @@ ANNOTATION = "annotates a macro's parameter, whose argument is what it is"
 PYTHON = "is for Python around kernels: a test of a value's kind, or what tracing gives"
 
 EXCEPTED = {
-    **dict.fromkeys(("CUDASourceCodeKernel", "address_of", "call_extern", "call_pure_extern", "import_source"), FOREIGN),
+    **dict.fromkeys(("CUDASourceCodeKernel", "address_of", "call_extern", "call_pure_extern", "import_source", "type_annotation"), FOREIGN),
     **dict.fromkeys(("WSID", "WSInstr", "WSOpRef", "WSPipeline", "WSScope", "WSSync", "WSSyncKind", "annotate_ws_pipeline_depth"), SCHEDULES),
     **dict.fromkeys(("FragmentBuffer", "LocalBuffer", "Packed", "SharedBuffer", "TMEMBuffer"), ANNOTATION),
     **dict.fromkeys(("PrimExpr", "PrimFunc"), PYTHON),

@@ -264,11 +264,12 @@ def dtype(name: object) -> DType:
     elif name is not None:  # which NumPy takes for float64
         try:
             found = _lookup(np.dtype(name).name)  # type: ignore[call-overload]
-        except TypeError:
+        except (TypeError, ValueError):
             found = None
         if found is not None:
             return found
-    raise UnknownDType(name, sorted(ALL), None if name not in NAMES_ONLY else "nothing here computes with it")
+    is_known = isinstance(name, str) and name in NAMES_ONLY
+    raise UnknownDType(name, sorted(ALL), "nothing here computes with it" if is_known else None)
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from typing import Any
 from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.language.buffers import RegionProxy, borrow_extents, region_of
+from tilewright.language.buffers import BufferProxy, borrow_extents, region_of, vector_in
 from tilewright.language.builder import in_kernel, record_operator
 from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
@@ -26,7 +26,7 @@ from tilewright.language.proxies import (
 )
 from tilewright.language.source import statement_here
 from tilewright.language.tensor_proxies import TensorProxy
-from tilewright.language.vectors import Vector, lane_at, lanes_of
+from tilewright.language.vectors import Vector, lanes_of
 from tilewright.ops.copy import TMA_STORES
 
 ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
@@ -38,17 +38,17 @@ def _order(name: object, what: str) -> str:
     return ORDERS[None if name is None else one_of(name, known, f"the memory order of {what}")]
 
 
-def _place(value: object, what: str) -> ir.Region:
+def _place(value: object, role: str, what: str) -> ir.Region:
     """The one element that `value` names."""
     if not isinstance(value, (Element, Variable)):
-        raise TileExpected(f"the destination of {what}", describe(value), "an element such as A[i, j]")
+        raise TileExpected(f"the {role} of {what}", describe(value), "an element such as A[i, j]")
     check_scope(value.frame)
     return ir.Region(value.buffer, value.indices, (1,) * len(value.indices))
 
 
 def _common_place(value: object, what: str, kind: str = "add") -> ir.Region:
     """The same in memory that threads have in common: of fragments and locals each has some of its own."""
-    place = _place(value, what)
+    place = _place(value, "destination", what)
     for problem in ops.Atomic(place, ir.const(0), kind).check():
         raise OperatorMismatch(what, problem)
     return place
@@ -171,11 +171,11 @@ def _packed(count: int) -> Callable[..., Any]:
 
     def call(dst: object, value: object, return_prev: bool = False, memory_order: object = None) -> Any:
         builder = in_kernel(what)
-        place = _common_place(dst, what)
-        order, lane, span = _order(memory_order, what), ir.Var(INT32, "lane"), statement_here()
-        target = ir.Region(place.buffer, _shifted(place.starts, lane), place.extents)
-        element = as_expr(_lane(value, count, lane, what), place.dtype, f"the value of {what}")
-        added = ir.Call(place.dtype, "atomic_add", (target, element, order))
+        order, span = _order(memory_order, what), statement_here()
+        lane = ir.Var(INT32, "lane")
+        place = _common_place(_element(dst, count, Scalar(lane), "destination", what), what)
+        value_there = as_expr(_element(value, count, Scalar(lane), "value", what), place.dtype, f"the value of {what}")
+        added = ir.Call(place.dtype, "atomic_add", (place, value_there, order))
         if not return_prev:
             body = ir.seq(ir.Evaluate(added, span=span))
             builder.append(ir.For(lane, ir.const(0), ir.const(count), ir.const(1), body, "vectorize", span=span))
@@ -187,8 +187,8 @@ def _packed(count: int) -> Callable[..., Any]:
         return lanes_of(before, builder.frame)
 
     parameters = {
-        "dst": "the first of the elements, in a tensor or a shared tile.",
-        "value": "the first of the values, an element of a buffer; or a vector of them.",
+        "dst": "the first of the elements, in a tensor or a shared tile; or a slice of them.",
+        "value": "the first of the values, an element of a buffer; or a slice or a vector of them.",
         "return_prev": "give back the old values, a vector.",
         "memory_order": "accepted for TileLang's sake: relaxed.",
     }  # fmt: skip
@@ -200,18 +200,17 @@ def _packed(count: int) -> Callable[..., Any]:
     return made_word(call, f"atomic_addx{count}", meaning, parameters, *example)
 
 
-def _lane(value: object, count: int, lane: ir.Var, what: str) -> Value:
-    """The value of a lane, of a vector or of neighbours of the first."""
-    if isinstance(value, Vector):
-        if value.lanes != count:
-            raise NumberExpected(f"the value of {what}", f"{count} values", str(value.lanes))
-        return lane_at(value, lane)
-    source = value.region if isinstance(value, RegionProxy) else _place(value, what)
-    return Scalar(ir.Load(source.dtype, source.buffer, _shifted(source.starts, lane)))
-
-
-def _shifted(indices: tuple[ir.Expr, ...], by: ir.Expr) -> tuple[ir.Expr, ...]:
-    return (*indices[:-1], indices[-1] + by)
+def _element(value: object, count: int, lane: Scalar, role: str, what: str) -> Value:
+    """One of `count` neighbours: of a vector's or a slice's, or of those that begin with an element."""
+    if isinstance(value, BufferProxy):
+        value = value[(slice(None),) * len(value.shape)]
+    vector = vector_in(value)
+    if isinstance(vector, Vector):
+        if vector.lanes != count:
+            raise NumberExpected(f"the {role} of {what}", f"{count} values", str(vector.lanes))
+        return vector.of(lane)
+    first = _place(value, role, what)
+    return Element(first.buffer, (*first.starts[:-1], first.starts[-1] + lane.expr), lane.frame)
 
 
 atomic_addx2, atomic_addx4 = _packed(2), _packed(4)

@@ -28,13 +28,13 @@ def cast(
     rbits: object = None,
     *,
     saturate: bool | None = None,
-) -> Scalar:
+) -> Any:  # a number, or a vector of several
     """`value` converted: to an integer by truncation, saturating; to a float by rounding to nearest even.
 
     Parameters
     ----------
-    value : a scalar.
-    dtype : a type's name or one of `T`'s.
+    value : a scalar, or a vector.
+    dtype : a type's name or one of `T`'s; of a vector, the type of a lane or of all lanes together.
     round : ``""`` or ``"rn"``.
     sat : whether a number beyond a float of at most eight bits becomes its largest one; else it becomes what an
         infinity does (the type's infinity, else its NaN), as in NumPy and torch.
@@ -45,16 +45,23 @@ def cast(
     --------
     >>> N[i] = T.cast(A[i, 0], "int32")
     """
+    record = dtypes.dtype(dtype)
+    if isinstance(value, Vector) and record.lanes in (1, value.lanes):
+        lanes, scalar = value.of, record.scalar
+        return Vector(value.lanes, lambda lane: cast(lanes(lane), scalar, round, sat, rbits, saturate=saturate))
     if not is_number(value):
         raise NumberExpected("what T.cast converts", "a scalar", describe(value))
     if round not in ("", "rn") or rbits is not None:
         raise NumberExpected("the rounding of T.cast", "'' or 'rn', and rbits=None: to nearest even", repr(round))
-    record = dtypes.dtype(dtype)
     if record.lanes > 1:
         raise NumberExpected("the type of what T.cast converts to", f"that of one number, {record.scalar}", str(record))
     if not (sat if saturate is None else saturate) and record.is_float and record.bits <= 8:
         value = _beyond_as_infinity(value, record)
     return Scalar(as_expr(value, record), frame_of(value))
+
+
+def _is_value(value: object) -> bool:
+    return is_number(value) or isinstance(value, Vector)
 
 
 def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
@@ -75,7 +82,7 @@ def _beyond_as_infinity(value: object, record: dtypes.DType) -> Scalar:
 
 
 Cast = made_word(
-    lambda dtype, value: cast(dtype, value) if is_number(dtype) and not is_number(value) else cast(value, dtype),
+    lambda dtype, value: cast(*((value, dtype) if is_number(value) or not _is_value(dtype) else (dtype, value))),
     "Cast",
     "`cast` with its arguments the other way round; either order will do.",
     {"dtype, value": "as those of `cast`."},

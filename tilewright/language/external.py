@@ -12,9 +12,10 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.ir.visitor import changed, find
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.builder import current, in_kernel
+from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
-from tilewright.language.proxies import Element, Value, as_expr, constant, describe, is_number, named_by_author
+from tilewright.language.proxies import Element, Scalar, Value, as_expr, constant, describe, is_number, named_by_author
 from tilewright.language.source import statement_here
 
 NOTHING = ("handle", "void", "", None)
@@ -144,6 +145,8 @@ def access_ptr(
     >>> T.call_extern("void", "twice", T.access_ptr(C[tx // 64, tx % 64], "rw"))
     """
     what = "T.access_ptr"
+    if isinstance(base, NumberType):
+        return _as_in_tvm(access_type, *extents)
     access_type = {1: "r", 2: "w", 3: "rw"}.get(access_type, access_type)
     if access_type not in WRITES:
         raise NumberExpected(f"access_type of {what}", "one of 'r', 'w', 'rw'", repr(access_type))
@@ -162,6 +165,37 @@ def access_ptr(
         moved = region.starts[-1] + as_expr(offset, what=f"the offset of {what}")
         region = ir.Region(region.buffer, (*region.starts[:-1], moved), region.extents)
     return RegionProxy(region, getattr(base, "frame", None))
+
+
+def _as_in_tvm(buffer: object, offset: object = 0, extent: object = None, mask: object = 3) -> RegionProxy:
+    """The arguments behind `T.type_annotation`: a buffer, elements from its beginning on, row after row, how many are
+    meant, who reads or writes them."""
+    if not isinstance(buffer, BufferProxy):
+        raise TileExpected("the base of T.tvm_access_ptr", describe(buffer), "a buffer, such as A.data")
+    rest = as_expr(offset, what="the offset of T.tvm_access_ptr")
+    indices: list[Scalar] = []
+    for size in reversed(buffer.buffer.shape[1:]):
+        indices.append(Scalar(rest % size))
+        rest = rest // size
+    place = (Scalar(rest), *reversed(indices))
+    found: RegionProxy = access_ptr(buffer[place], mask, extent=extent)
+    return found
+
+
+@word
+def type_annotation(dtype: object) -> NumberType:
+    """The type of the elements that `access_ptr` points to, as TVM's programs say it first.
+
+    Parameters
+    ----------
+    dtype : a type's name or one of `T`'s.
+
+    Examples
+    --------
+    >>> T.import_source("__device__ void twice(float* x) { *x *= 2; }")
+    >>> T.call_extern("void", "twice", T.access_ptr(T.type_annotation("float32"), C.data, tx, 1, 3))
+    """
+    return NumberType(dtype)
 
 
 address_of = made_word(

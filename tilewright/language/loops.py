@@ -58,7 +58,7 @@ def unroll(
 
 @word
 def vectorized(start: object, stop: object = None, annotations: object = None) -> LoopContext:
-    """A loop whose iterations may run as vector lanes.
+    """A loop whose iterations may run as vector lanes; those that change one element or variable follow one another.
 
     Parameters
     ----------

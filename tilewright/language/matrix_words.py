@@ -11,13 +11,14 @@ import re
 from typing import Any
 
 from tilewright.ir import dtypes
-from tilewright.ir.dtypes import BOOL, INT32, DType
+from tilewright.ir.dtypes import BOOL, INT32, UINT32, DType
 from tilewright.ir.nodes import Call, Evaluate, Region, const
 from tilewright.language.buffers import BufferProxy, RegionProxy, row
 from tilewright.language.builder import in_kernel
 from tilewright.language.external import access_ptr
 from tilewright.language.interface import word
 from tilewright.language.machines import machine
+from tilewright.language.memory import view
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, constant_that, describe, known_value
 from tilewright.language.source import statement_here
@@ -42,6 +43,17 @@ def registers(value: object, index: object, count: int, what: str) -> Region:
     if buffer.rank != 1:
         raise TileExpected(what, f"an array of {buffer.rank} dimensions", "one of one dimension")
     return Region(buffer, (place,), (count,))
+
+
+def _as_elements(named: object, value: object, index: object, count: int, what: str) -> Region:
+    """`registers`, where an array of 32-bit integers has several elements in each."""
+    element = dtypes.dtype(SHORT_NAMES.get(str(named), named))
+    found = registers(value, index, count, what)
+    if found.dtype not in (INT32, UINT32) or element.bits >= 32:
+        return found
+    per = 32 // element.bits
+    seen = view(BufferProxy(found.buffer), (found.buffer.static_shape[0] * per,), element)
+    return registers(seen, Scalar(found.starts[0] * per), count, what)
 
 
 def _element_type(given: object, held: DType, what: str) -> None:
@@ -112,7 +124,7 @@ def ptx_mma(
         ("multiplicand_a", multiplicand_a, a_index, m * k, A_dtype),
         ("multiplicand_b", multiplicand_b, b_index, n * k, B_dtype),
     ):
-        part = registers(given, index, count // 32, f"{name} of {what}")
+        part = _as_elements(named, given, index, count // 32, f"{name} of {what}")
         _element_type(named, part.dtype, f"the type of {name}")
         parts.append(part)
     call = Call(BOOL, _function(f"mma_{shape}", parts[1].dtype), tuple(parts))

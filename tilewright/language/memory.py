@@ -7,13 +7,14 @@ from typing import Any
 
 from tilewright.ir import dtypes
 from tilewright.ir.nodes import Allocate, Buffer, Extent, known
-from tilewright.language.buffers import BufferProxy, WideBufferProxy
+from tilewright.language.buffers import BufferProxy, WideBufferProxy, vector_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
 from tilewright.language.proxies import Variable, as_expr, describe, one_of
 from tilewright.language.source import statement_here
-from tilewright.language.tensors import TensorAnnotation, shape_of, static_shape_of, strides_of
+from tilewright.language.tensors import TensorAnnotation, element_dtype, shape_of, static_shape_of, strides_of
+from tilewright.language.vectors import VectorVariable
 
 FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension tile by tile, or make it a T.const size"
 """What to do instead of a tile whose size is known only at launch."""
@@ -116,12 +117,12 @@ def alloc_buffer(shape: object, dtype: object = "float32", scope: str = "global"
 
 
 @word
-def alloc_var(dtype: object, *initial: object, init: object = None, scope: str = "local.var") -> Variable:
+def alloc_var(dtype: object, *initial: object, init: object = None, scope: str = "local.var") -> Any:
     """A mutable scalar: assigning to its name stores into it, in loops and branches too.
 
     Parameters
     ----------
-    dtype : of the scalar.
+    dtype : of the scalar; of a type such as ``float32x4`` it is a vector.
     initial : the first value, by position.
     scope : accepted for TileLang's sake.
     init : the first value, as second argument or by name; without one the scalar has no value yet.
@@ -139,9 +140,12 @@ def alloc_var(dtype: object, *initial: object, init: object = None, scope: str =
         raise NumberExpected("T.alloc_var", "one first value", str(len(values)))
     record = dtypes.dtype(dtype)
     if record.lanes > 1:
-        raise NumberExpected(
-            "the type of T.alloc_var", f"one number: T.alloc_local((1,), {str(record)!r}) has several", str(record)
-        )
+        array = Buffer(builder.take_name("var"), (record.lanes,), record.scalar, "local")
+        builder.append(Allocate(array, span=statement_here()))
+        made = VectorVariable(array, builder.frame)
+        for value in values:
+            made.store(vector_in(value, record))
+        return made
     first = as_expr(values[0], record, "the first value of T.alloc_var") if values else None
     buffer = Buffer(builder.take_name("var"), (), record, "scalar")
     builder.append(Allocate(buffer, first, span=statement_here()))
@@ -168,7 +172,7 @@ def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferP
     >>> T.copy(work, C)
     """
     builder = current("T.alloc_global")
-    buffer = Buffer(builder.take_name("workspace"), shape_of(shape, "T.alloc_global"), dtypes.dtype(dtype))
+    buffer = Buffer(builder.take_name("workspace"), shape_of(shape, "T.alloc_global"), element_dtype(dtype))
     builder.allocate_on_host(buffer)
     return BufferProxy(buffer)
 

@@ -11,6 +11,7 @@ from tilewright.language.scope import Scope
 from tilewright.language.source import FunctionSource, enter_statements, source_of
 
 OPEN_SCOPE = "__open_scope__"
+BODY = "__body__"
 
 
 _REWRITTEN: dict[int, tuple[CodeType, CodeType]] = {}
@@ -32,7 +33,7 @@ def rewritten(function: FunctionType, kind: str) -> FunctionType:
         source = source_of(code)
         tree, places = kept(source, code.co_freevars, lambda: (_rewritten_tree(source, code), source.statements()))
         enter_statements(source.file, places)
-        _REWRITTEN[id(code)] = (code, _compile(tree, source.file))
+        _REWRITTEN[id(code)] = (code, _compile(tree, source.file).replace(co_name=code.co_name))
     new = _REWRITTEN[id(code)][1]
 
     def open_scope(values: dict[str, object]) -> Scope:
@@ -56,6 +57,7 @@ def _rewritten_tree(source: FunctionSource, original: CodeType) -> ast.Module:
     opened = ast.Call(ast.Name(OPEN_SCOPE, ast.Load()), [values], [])
     tree.body = [assigned(SCOPE, opened, tree.body[0]), *body]
     tree.decorator_list, tree.returns = [], None
+    tree.name = BODY  # its own name means in it what it means around it: a function that calls itself
     # Annotations and defaults were evaluated when the author's function was defined.
     for argument in _arguments_of(tree):
         argument.annotation = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -36,11 +37,17 @@ from tilewright.language.proxies import (
 )
 from tilewright.language.source import statement_here
 from tilewright.language.tensor_proxies import TensorProxy
-from tilewright.language.vectors import Vector, kept
+from tilewright.language.vectors import Vector, VectorVariable, kept
 
 INLINE_NODES = 24
 """Index arithmetic up to this many nodes stays an expression when it is given a name, so that passes see through
 the name; what loads, what is longer and what computes with floats becomes a `Let`."""
+
+OWN = {"contextlib", "__main__"}
+"""Modules of Python's whose context managers are made of an author's functions."""
+
+MUTABLE = (Variable, VectorVariable)
+"""What an assignment to its name stores into."""
 
 
 OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
@@ -71,7 +78,7 @@ class Scope:
         self.bindings: dict[str, tuple[object, Frame | None]] = {}
         for name, value in values.items():
             self.bindings[name] = (value, self.base)
-            if isinstance(value, Variable):
+            if isinstance(value, MUTABLE):
                 value.is_fresh = False
 
     # Names --------------------------------------------------------------------------------------
@@ -85,8 +92,8 @@ class Scope:
         """``name = value``; what the name means from now on."""
         self.builder.pending_names = ()
         old, owner = self.bindings.get(name, (None, None))
-        fresh = isinstance(value, Variable) and value.is_fresh
-        if isinstance(old, Variable) and (old.frame is None or old.frame.is_open) and not fresh:
+        fresh = isinstance(value, MUTABLE) and value.is_fresh
+        if isinstance(old, MUTABLE) and (old.frame is None or old.frame.is_open) and not fresh:
             self._store(old, value)
             return old
         control = self.builder.frame.control
@@ -111,13 +118,16 @@ class Scope:
         if isinstance(value, (tuple, list)):
             return [
                 item
-                if isinstance(item, Variable) and item.is_fresh
+                if isinstance(item, MUTABLE) and item.is_fresh
                 else settle(item, names[i] if i < len(names) else "value")
                 for i, item in enumerate(value)
             ]
         return value
 
-    def _store(self, variable: Variable, value: object) -> None:
+    def _store(self, variable: Variable | VectorVariable, value: object) -> None:
+        if isinstance(variable, VectorVariable):
+            variable.store(vector_in(value))
+            return
         check_scope(variable.frame)
         dtype = variable.buffer.dtype
         expr = as_expr(value, dtype, f"the value of {variable.name!r}")
@@ -153,7 +163,7 @@ class Scope:
             found = annotation()
         except NameError:
             found = None
-        if isinstance(found, NumberType) and is_number(value) and not isinstance(value, Variable):
+        if isinstance(found, NumberType) and is_number(value) and not isinstance(value, MUTABLE):
             dtype = found.record
             value = Scalar(as_expr(value, dtype), getattr(value, "frame", None))
         elif isinstance(found, NumberType) and found.lanes > 1:
@@ -179,11 +189,11 @@ class Scope:
         return branches.WhileLoop(forever)
 
     def enter(self, context: object, *names: str) -> Any:
-        """What ``with`` enters: a part of the program, or something that Python's contextlib made of an author's own
-        function."""
+        """What ``with`` enters: a part of the program, or a context manager of an author's own, which works while the
+        kernel is traced."""
         if isinstance(context, branches.BlockContext):
             context.names = names
-        elif type(context).__module__ != "contextlib":
+        elif not hasattr(type(context), "__exit__") or type(context).__module__ in sys.stdlib_module_names - OWN:
             raise UnsupportedContext(describe(context))
         return context
 
@@ -299,10 +309,10 @@ class Scope:
 
 def settle(value: object, name: str) -> object:
     """`value` as it is now, to be called `name`: what loads or computes gets a `Let`, sequences element by element."""
+    if isinstance(value, MUTABLE) and value.is_fresh:
+        value.is_fresh = False
+        return value
     if isinstance(value, Scalar):
-        if isinstance(value, Variable) and value.is_fresh:
-            value.is_fresh = False
-            return value
         return _let(value, name)
     if isinstance(value, Vector):
         return kept(value, name)

@@ -119,8 +119,8 @@ class StridedAnnotation:
         """A tensor with the given strides, in elements; they may be symbolic."""
         sizes = shape_of(shape, "T.StridedTensor")
         if strides is None:
-            return TensorType(sizes, dtypes.dtype(dtype))
-        return TensorType(sizes, dtypes.dtype(dtype), strides_of(strides, sizes, "the strides"))
+            return TensorType(sizes, element_dtype(dtype))
+        return TensorType(sizes, element_dtype(dtype), strides_of(strides, sizes, "the strides"))
 
     def __getitem__(self, key: object) -> TensorType:
         made: TensorType = self(*key) if isinstance(key, tuple) else self(key)
@@ -208,7 +208,7 @@ def empty(*shape: object, dtype: object = None) -> BufferProxy:
         dtype = sizes.pop()
     builder = current("T.empty")
     flat = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    record = dtypes.dtype("float32" if dtype is None else dtype)
+    record = element_dtype("float32" if dtype is None else dtype)
     buffer = Buffer(builder.take_name("output"), shape_of(flat, "T.empty"), record)
     builder.outputs[buffer] = statement_here()
     return BufferProxy(buffer)
@@ -237,8 +237,12 @@ handle = ptr
 
 
 def element_dtype(dtype: object) -> DType:
-    """The dtype of a tensor parameter; an entry of a table of pointers (`ptr`) is an address of 64 bits."""
-    return UINT64 if isinstance(dtype, PointerAnnotation) else dtypes.dtype(dtype)
+    """The dtype of a tensor's elements; an entry of a table of pointers (`ptr`) is an address of 64 bits."""
+    record = UINT64 if isinstance(dtype, PointerAnnotation) else dtypes.dtype(dtype)
+    if record.lanes > 1:
+        numbers = f"a type of numbers, such as {record.scalar}, and a last dimension of {record.lanes}"
+        raise NumberExpected("the dtype of a tensor", numbers, str(record))
+    return record
 
 
 class PointerProxy:
@@ -277,7 +281,7 @@ def make_tensor(
     if not isinstance(ptr, PointerProxy):
         expected = "a parameter annotated with T.ptr, or an entry of a tensor of T.ptr"
         raise NumberExpected("the pointer of T.make_tensor", expected, describe(ptr))
-    record = (ptr.dtype or FLOAT32) if dtype is None else dtypes.dtype(dtype)
+    record = (ptr.dtype or FLOAT32) if dtype is None else element_dtype(dtype)
     builder = current("T.make_tensor")
     known = builder.params[ptr.name]
     if isinstance(known, Buffer):
@@ -362,7 +366,7 @@ def _pointed_to(
     shape = tuple(map(known, sizes))
     strides = None if steps is None else tuple(map(known, steps))
     name = builder.take_name("tensor")
-    record = FLOAT32 if dtype is None else dtypes.dtype(dtype)
+    record = FLOAT32 if dtype is None else element_dtype(dtype)
     made = Buffer(name, shape, record, "global", strides, alignment=bytes_, placed=True)
     builder.append(Allocate(made, as_expr(address, UINT64), span=span))
     return BufferProxy(made, builder.frame)

@@ -16,6 +16,7 @@ from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.source import statement_here
+from tilewright.language.vectors import VectorVariable
 from tilewright.ops.base import element, parallel, store_element
 
 EVICTIONS = ("evict_first", "evict_last", "evict_normal")
@@ -202,6 +203,9 @@ def _set(buffer: object, value: object, what: str) -> None:
     in_kernel(what)
     if isinstance(buffer, Variable):
         buffer[0] = value
+        return
+    if isinstance(buffer, VectorVariable):
+        buffer.store(value)
         return
     destination = region_of(buffer, f"what {what} sets")
     operator = ops.Fill(destination, as_expr(value, destination.dtype, f"the value of {what}"), span=statement_here())

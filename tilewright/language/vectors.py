@@ -19,7 +19,7 @@ from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import word
 from tilewright.language.math import if_then_else
 from tilewright.language.mistakes import NumberExpected
-from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, is_number
+from tilewright.language.proxies import Scalar, Value, as_expr, check_scope, constant_within, describe, is_number
 from tilewright.language.source import statement_here
 
 
@@ -64,11 +64,7 @@ def kept(vector: Vector, name: str) -> Vector:
     builder, span = in_kernel("a vector"), statement_here()
     made = ir.Buffer(builder.take_name(name), (vector.lanes,), lane_at(vector, 0).expr.dtype, "local")
     builder.append(ir.Allocate(made, span=span))
-    lane = ir.Var(INT32, "lane")
-    frame = builder.push("T.vectorized", span)
-    builder.append(ir.Store(made, (lane,), as_expr(vector.of(Scalar(lane, frame)), made.dtype), span=span))
-    body = builder.pop(frame)
-    builder.append(ir.For(lane, ir.const(0), ir.const(vector.lanes), ir.const(1), body, "vectorize", span=span))
+    store_lanes(made, vector)
     return lanes_of(made, builder.frame)
 
 
@@ -76,6 +72,36 @@ def lanes_of(array: ir.Buffer, frame: Frame) -> Vector:
     """What an array of the thread holds, as a vector."""
     of = lambda lane: Scalar(ir.Load(array.dtype, array, (as_expr(lane),)), frame)  # noqa: E731
     return Vector(array.static_shape[0], of, is_kept=True)
+
+
+class VectorVariable(Vector):
+    """A vector that its thread may change: assigning to its name stores all lanes."""
+
+    __slots__ = ("array", "frame", "is_fresh")
+
+    def __init__(self, array: ir.Buffer, frame: Frame) -> None:
+        super().__init__(array.static_shape[0], lanes_of(array, frame).of)
+        self.array, self.frame = array, frame
+        self.is_fresh = True
+        """As that of a mutable scalar."""
+
+    def store(self, value: object) -> None:
+        """Take another value: a vector of as many lanes, or a number for each of them."""
+        check_scope(self.frame)
+        if isinstance(value, Vector) and value.lanes != self.lanes:
+            raise NumberExpected(f"the value of {self.array.name!r}", f"{self.lanes} lanes", str(value.lanes))
+        store_lanes(self.array, kept(value, "value") if isinstance(value, Vector) else value)
+
+
+def store_lanes(array: ir.Buffer, value: object) -> None:
+    """A vector, or a number for all lanes, into an array of the thread."""
+    builder, span = in_kernel("a vector"), statement_here()
+    lane = ir.Var(INT32, "lane")
+    frame = builder.push("T.vectorized", span)
+    stored = as_expr(lane_of(value, Scalar(lane, frame)), array.dtype, f"the value of {array.name!r}")
+    builder.append(ir.Store(array, (lane,), stored, span=span))
+    body, lanes = builder.pop(frame), ir.const(array.static_shape[0])
+    builder.append(ir.For(lane, ir.const(0), lanes, ir.const(1), body, "vectorize", span=span))
 
 
 def common_lanes(*values: object) -> int | None:

@@ -165,6 +165,54 @@ def test_words_themselves(way, older):
     np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float).T + begun)
 
 
+@pytest.mark.parametrize("way", ["interpret", "emulate"])
+def test_an_instruction_takes_words_that_hold_its_elements(way):
+    @T.prim_func
+    def main(A: T.Tensor((16, 8), "uint32"), B: T.Tensor((8, 8), "uint32"), C: T.Tensor((16, 8), "float32")):
+        with T.Kernel(1, threads=32):
+            lane = T.get_thread_binding()
+            own_a, own_b = T.alloc_local((4,), "uint32"), T.alloc_local((4,), "uint32")
+            own_c = T.alloc_local((4,), "float32")
+            for i in T.unroll(4):
+                own_a[i] = A[lane // 4 + i % 2 * 8, lane % 4 + i // 2 * 4]
+                own_c[i] = 0.0
+            for i in T.unroll(2):
+                own_b[2 + i] = B[lane // 4, lane % 4 + i * 4]
+            T.ptx_mma(
+                "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", own_a.data, 0, own_b.data, 2, own_c.data, 0,
+            )  # fmt: skip
+            for i in T.unroll(4):
+                C[lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2] = own_c[i]
+
+    a, b, c = random((16, 16), "float16"), random((8, 16), "float16"), np.zeros((16, 8), np.float32)
+    run(main, "cuda -arch=sm_90a", way, a.view(np.uint32), b.view(np.uint32), c)
+    np.testing.assert_allclose(c, a.astype(float) @ b.astype(float).T, atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["interpret", "emulate"])
+def test_places_as_programs_of_tvm_say_them(way):
+    """A type, a buffer, elements from its beginning on, how many, who reads or writes them."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 16), "float32"), B: T.Tensor((8, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            tx = T.get_thread_binding()
+            tile = T.alloc_shared((8, 16), "float32")
+            T.ptx_cp_async(
+                T.tvm_access_ptr(T.type_annotation("float32"), tile.data, tx * 4, 4, 2),
+                T.tvm_access_ptr(T.type_annotation("float32"), A.data, 124 - tx * 4, 4, 1),
+                4,
+            )
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
+            T.sync_threads()
+            T.copy(tile, B)
+
+    a, b = random((8, 16), "float32"), np.zeros((8, 16), np.float32)
+    run(main, "cuda -arch=sm_90a", way, a, b)
+    np.testing.assert_array_equal(b, a.reshape(32, 4)[::-1].reshape(8, 16))
+
+
 def test_machines_without_the_instruction_say_so():
     program = product(64, 32, 64, "float16", "float32", False, True)
     for target in ("cpu -arch=avx2", "hip -arch=gfx942", "metal -arch=apple7"):

@@ -209,3 +209,24 @@ def test_lanes_of_amds_operands(held):
     places = [left(row, deep) for row in range(16) for deep in range(4 * held)]
     assert sorted(places) == list(itertools.product(range(64), range(held)))
     assert all(left(row, deep) == right(deep, row) for row in range(16) for deep in range(4 * held))
+
+
+@pytest.mark.parametrize("shape", [(1,), (1, 1), (1, 1, 1)])
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a", "hip -arch=gfx942"])
+def test_a_fragment_of_one_element_is_read_by_all_its_indices(target, shape):
+    """Of more than one dimension it ended in an error from inside."""
+
+    @T.prim_func
+    def program(A: T.Tensor((8, 256), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(8, threads=32) as block:
+            row = T.alloc_fragment((*shape, 256), "float32")
+            most = T.alloc_fragment(shape, "float32")
+            for j in T.Parallel(256):
+                row[(*[0] * len(shape), j)] = A[block, j]
+            T.reduce_max(row, most, dim=len(shape))
+            B[block] = most[(0,) * len(shape)]
+
+    kernel = tilewright.compile(program, target=target)
+    a, b = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32), np.zeros(8, np.float32)
+    (kernel.emulate if kernel.arch.has_threads else kernel)(a, b)
+    assert np.array_equal(b, a.max(axis=1))

@@ -6,6 +6,7 @@ import tilewright.compat.tilelang.language as T
 
 import tilewright
 import tilewright.compat.tilelang as tilelang
+from tilewright.errors import TilewrightError
 
 WAYS = ("interpreted", "on the CPU", "emulated")
 
@@ -352,3 +353,39 @@ def test_extremes_of_floats_by_atomics(dtype, way):
     np.testing.assert_array_equal(c[1], np.minimum(np.nanmin(wide, 0), 0))
     assert c[2, 0] == np.nanmax(wide) and c[4, 0] == 0 and c[4, 1] == 42
     np.testing.assert_array_equal(c[3], c[0])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_packed_atomics_take_slices_vectors_and_whole_tensors(way):
+    @T.prim_func
+    def main(
+        V: T.Tensor((8,), "float32"),
+        D: T.Tensor((8,), "float32"),
+        P: T.Tensor((8,), "float32"),
+        E: T.Tensor((2,), "float16"),
+        G: T.Tensor((3, 4), "float32"),
+    ):
+        with T.Kernel(1, threads=1):
+            P[0:2] = T.atomic_addx2(D[0:2], V[0:2], return_prev=True)
+            P[T.Ramp(2, 1, 2)] = T.atomic_addx2(D[T.Ramp(2, 1, 2)], V[T.Ramp(2, 1, 2)], return_prev=True)
+            P[4:8] = T.atomic_addx4(D[4:8], V[4], return_prev=True)
+            T.atomic_addx2(E, V[6:8])
+            T.atomic_addx4(G[1, 0:4], V[0:4])
+
+    v, before = np.arange(1, 9, dtype=np.float32), np.arange(0, 80, 10, dtype=np.float32)
+    ones = np.ones((3, 4), np.float32)
+    _, d, p, e, g = run(main, way, v, before, np.zeros(8, np.float32), np.ones(2, np.float16), ones)
+    assert np.array_equal(d, before + v) and np.array_equal(p, before)
+    assert np.array_equal(e, [8, 9]) and np.array_equal(g, [[1] * 4, [2, 3, 4, 5], [1] * 4])
+
+
+def test_a_packed_atomic_of_another_width_says_so():
+    with pytest.raises(TilewrightError) as caught:
+
+        @T.prim_func
+        def main(D: T.Tensor((8,), "float32")):
+            with T.Kernel(1, threads=1):
+                T.atomic_addx2(D[0:4], D[4:6])
+
+    assert str(caught.value).startswith("the destination of T.atomic_addx2 is 4\n")
+    assert str(caught.value).endswith("help: expected 2 values")

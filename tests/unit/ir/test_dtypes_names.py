@@ -33,7 +33,7 @@ def test_python_types_are_found() -> None:
     assert [dtype(kind).name for kind in (bool, int, float)] == ["bool", "int32", "float32"]
 
 
-@pytest.mark.parametrize("wrong", ["float33", np.dtype("complex64"), object(), None, 3])
+@pytest.mark.parametrize("wrong", ["float33", np.dtype("complex64"), object(), None, 3, [1], {}, slice(1)])
 def test_what_is_no_number_type_is_refused(wrong: object) -> None:
     with pytest.raises(UnknownDType):
         dtype(wrong)

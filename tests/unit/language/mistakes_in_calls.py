@@ -161,6 +161,19 @@ UnknownDType: unknown dtype 'float33'
   help: did you mean 'float32' or 'tfloat32' or 'float64'?
 """,
     ),
+    "tensor_of_vectors": (
+        """
+work = T.alloc_global((64,), "float16x2")
+""",
+        """
+NumberExpected: the dtype of a tensor is float16x2
+  --> kernel.py:8:16
+  |
+8 |         work = T.alloc_global((64,), "float16x2")
+  |                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: expected a type of numbers, such as float16, and a last dimension of 2
+""",
+    ),
     "copy_shapes_differ": (
         """
 T.copy(A[0:32, 0:64], tile)

@@ -1,10 +1,56 @@
 """Macros are inlined where they are called; helpers, comprehensions and closures are Python's."""
 
+import numpy as np
 import pytest
 from traced_text import expect
 
+import tilewright
 import tilewright.language as T
 from tilewright.language.mistakes import SymbolicCondition
+
+
+@T.macro
+def halved(own, size):
+    """A macro of a module's that calls itself."""
+    if size:
+        for i in T.unroll(size):
+            own[i] = own[i] + own[i + size]
+        halved(own, size // 2)
+
+
+class Between:
+    """A context manager that records something where it is entered, and where it is left."""
+
+    def __init__(self, buffer):
+        self.buffer = buffer
+
+    def __enter__(self):
+        self.buffer[1] = 1.0
+        return 2
+
+    def __exit__(self, *_):
+        self.buffer[3] = 3.0
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a"])
+def test_macros_that_call_themselves_and_context_managers_of_authors(target):
+    """The first were a KeyError from inside, the second refused."""
+
+    @T.prim_func
+    def program(A: T.Tensor((8,), "float32"), B: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=1):
+            own = T.alloc_local((8,), "float32")
+            for i in T.unroll(8):
+                own[i] = A[i]
+            halved(own, 4)
+            B[0] = own[0]
+            with Between(B) as place:
+                B[place] = 2.0
+
+    kernel = tilewright.compile(program, target=target)
+    a, b = np.random.default_rng(0).standard_normal(8).astype(np.float32), np.zeros(4, np.float32)
+    (kernel.emulate if kernel.arch.has_threads else kernel)(a, b)
+    assert np.allclose(b, [a.sum(), 1, 2, 3], atol=1e-6)
 
 
 def test_macros_are_inlined_by_value_and_by_reference() -> None:

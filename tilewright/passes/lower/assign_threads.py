@@ -105,8 +105,11 @@ class Assign(PlaceRewriter, RoleThreads):
         return self.made.setdefault(buffer, made)
 
     def physical(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
-        """A shared access in the one dimension of its layout; others unchanged."""
+        """A shared access in the one dimension of its layout, as one of a fragment's only register; others
+        unchanged."""
         layout = self.layouts.get(buffer)
+        if layout is not None and buffer.scope == "fragment" and layout.extent(REGISTER) == 1:
+            return self.map_buffer(buffer), (ir.const(0),)
         if layout is None or buffer.scope != "shared":
             return self.map_buffer(buffer), tuple(indices)
         return self.map_buffer(buffer), (self.analyzer.simplify(_offset(layout, indices)),)
