@@ -77,13 +77,27 @@ def _no_codes_are_left(tensors: Tensors, free: list[str], settings: Settings, fo
     """Whether every tensor of codes belongs to a weight: what nobody reads must not pass for one of floats."""
     for name in free:
         tensor, method = tensors[name], settings.get("quant_method")
-        codes = tensor.dtype.kind in "iu" and name.endswith(_ENDINGS)
-        if tensor.ndim in (2, 3, 4) and (codes or tensor.dtype.name in _FLOAT8):
+        if tensor.ndim > 1 and not name.endswith((*_PARTS, "_scales")) and _holds_codes(name, tensor):
             said = f"the configuration says {method}" if method else "the configuration says nothing of quantisation"
             raise InvalidTensor(
                 f"{name} is {tensor.dtype.name} {list(tensor.shape)}: codes, but what belongs to them is not there",
                 hint=f"{said}; forms that can be read: {', '.join(forms)}",
             )
+
+
+def _holds_codes(name: str, tensor: np.ndarray) -> bool:
+    """Whether the numbers of a matrix are codes, by its name or by what they are: masks are zeros and ones, and indices
+    are less than the words that codes are packed into."""
+    size = tensor.dtype.itemsize
+    if tensor.dtype.kind not in "iu":
+        return tensor.dtype.name in _FLOAT8
+    if name.endswith(_ENDINGS) or size == 2 or not tensor.size:
+        return name.endswith(_ENDINGS) or size == 2
+    low, high = int(tensor.min()), int(tensor.max())
+    return low < 0 or high > 1 if size == 1 else max(-low, high) >= _NO_INDEX
+
+
+_NO_INDEX = 1 << 30
 
 
 def _no_parts_are_left(tensors: Tensors, free: list[str]) -> None:

@@ -292,6 +292,32 @@ def test_what_is_of_no_form_is_refused(tmp_path: Path, case: str) -> None:
     assert not (tmp_path / "from" / "ours").exists()
 
 
+RNG = np.random.default_rng(0)
+CODES_OF_OTHERS: dict[str, np.ndarray] = {
+    "q_weight": RNG.integers(-(2**31), 2**31, (16, 64)).astype(np.int32),  # EXL2
+    "trellis": np.zeros((4, 4, 32), np.int16),  # EXL3
+    "codes": RNG.integers(-128, 128, (64, 8, 1)).astype(np.int8),  # AQLM
+    "Qidxs": RNG.integers(-(2**63), 2**63 - 1, (64, 8)),  # QuIP#
+    "experts.gate_up_proj_packed": RNG.integers(-(2**31), 2**31, (2, 8, 64)).astype(np.int32),
+    "experts.w13_weight": RNG.integers(0, 256, (2, 8, 64)).astype(np.uint8),
+    "planes": np.zeros((8, 8), np.uint16),
+}
+
+
+@pytest.mark.parametrize("name", CODES_OF_OTHERS)
+def test_codes_of_any_name_are_no_tensor_to_be_copied(tmp_path: Path, name: str) -> None:
+    """A configuration need not say what a file is."""
+    dense, indices = RNG.standard_normal((64, 64)).astype(np.float16), np.arange(64)[None]
+    beside: dict[str, np.ndarray] = {
+        "down.weight": dense, "positions": indices, "places": indices.astype(np.int32), "mask": np.tri(8, dtype=np.uint8)[None, None],
+    }  # fmt: skip
+    put(tmp_path / "plain", {}, beside)
+    assert convert_checkpoint(tmp_path / "plain", tmp_path / "ours", "w8a16").weights == 1
+    put(tmp_path / "from", {}, {**beside, f"up.{name}": CODES_OF_OTHERS[name]})
+    with pytest.raises(InvalidTensor, match=rf"^up\.{name} is .*: codes, but what belongs to them is not there"):
+        convert_checkpoint(tmp_path / "from", tmp_path / "other", "w8a16")
+
+
 def put(directory: Path, settings: dict[str, Any], tensors: dict[str, np.ndarray], beside: str = "config.json") -> None:
     directory.mkdir()
     said = {"quantization_config": settings} if beside == "config.json" else settings
