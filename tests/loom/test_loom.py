@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import subprocess
 import sys
@@ -12,8 +13,10 @@ from typing import Any
 
 import cuda_gemm
 import judge
+import loom_target
 import numpy as np
 import pytest
+from loom_drawn import drawn_machine
 from loom_machine import LEFT, LOOM, RESULT, RIGHT
 from loom_target import made
 from repository_programs import ALL, Program, differences, run
@@ -21,7 +24,7 @@ from tile_fuzz import program_of
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import MissingCapability
+from tilewright.errors import EmulationFailed, InternalError, MissingCapability, TilewrightError
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.machine.apple import FAMILIES as APPLE
 from tilewright.machine.instructions import MatrixInstruction
@@ -95,6 +98,25 @@ def test_programs_of_tilelangs_kind(program: Path) -> None:
 def test_drawn_programs(seed: int) -> None:
     found = judge.judged(program_of(seed), (f"loom -arch={LOOM.name}",))
     assert found.kind != "fails", found
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_drawn_machines(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program of the repository on each: the interpreter's numbers, or a sentence on what does not fit."""
+    draw = random.Random(seed)
+    monkeypatch.setattr(loom_target, "LOOM", drawn_machine(draw))
+    program = draw.choice(ALL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            kernel, arguments = program.make(LOOM.name)
+        except (InternalError, EmulationFailed):
+            raise
+        except TilewrightError as error:
+            assert str(error)
+            return
+    expected, found = run(kernel.interpret, arguments), run(kernel.emulate, arguments)
+    assert not (problems := differences(found, expected, max(program.bound, ROUNDING))), problems
 
 
 def everything(A: Any, B: Any) -> Any:

@@ -100,8 +100,8 @@ class Speed:
 
     def multiplied(self, size: int) -> float:
         """Multiplications a cycle of operands of so many bytes; where the machine has none, of the next wider ones,
-        which they become there."""
-        return next(rate for wide, rate in self.products if wide >= size)
+        which they become there, or its lanes'."""
+        return next((rate for wide, rate in self.products if wide >= size), self.rates.lanes)
 
     def resident(self, cluster: Number, stay: bool = False) -> Number:
         """Blocks in clusters of so many that run at once, one a core; numbers or columns of them.
