@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper_quant_skinny import (
-    most_warps,
-    skinny_quant_choice,
-    skinny_quant_matmul,
-    skinny_quant_sizes,
-    skinny_quant_streams,
-)
-from tilewright.kernels.hopper_quant_slices import sliced_quant_candidates, sliced_quant_choice, sliced_quant_matmul
+from tilewright.kernels.hopper_quant_skinny import FEW, skinny_quant_matmul, skinny_quant_ways
+from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul, sliced_quant_ways
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
 from tilewright.kernels.roofline import HOPPER, Speed
-from tilewright.kernels.tiles import CLUSTERS
+from tilewright.kernels.skinny_tiles import StreamWays
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.specialization import JITFactory
 
-FEW = 16
-"""Rows that the kernel for skinny products serves."""
+FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmma": wgmma_quant_matmul}
+"""The kernels by the name that options call them: `Fragments.version` goes up where one changes."""
+
+
+def few_rows_ways(
+    N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
+) -> Iterator[tuple[str, StreamWays, int]]:
+    """Ways of the kernels which stream records, with their names and the rows of A that they serve: as many choose
+    among them, so that one kernel serves several numbers of rows."""
+    found = {"slices": sliced_quant_ways(N, K, M, form, speed), "skinny": skinny_quant_ways(N, K, M, form, speed)}
+    yield from ((name, ways, ways.of[0]["tokens"]) for name, ways in found.items() if ways is not None)
 
 
 def chosen(
@@ -34,22 +37,16 @@ def chosen(
     speed: Speed = HOPPER,
 ) -> tuple[dict[str, int], JITFactory]:
     """Sizes, and the kernel that takes them; a few kernels serve all numbers of rows of a weight."""
-    slices = sliced_quant_choice(N, K, M, form, speed)
-    if slices is not None:
-        return slices, sliced_quant_matmul
-    skinny = skinny_quant_choice(N, K, M, form, speed) if M <= FEW else {}
-    covers = M <= FEW and skinny["stages"] > 0 and skinny["cluster"] < max(CLUSTERS)
-    many = form.rows > 16 or (form.sets > 1 and form.zero is not None)  # sums, for a worker's registers
-    if M > 8:
-        covers = covers and not many and skinny_quant_streams(N, K, form, skinny, speed)
-    if covers or (M <= FEW and not form.scales_codes):
-        return skinny, skinny_quant_matmul
-    ways = wgmma_quant_ways(N, K, form, out, epilogue, speed, 0 if many else FEW)
-    return ways.choice(M), wgmma_quant_matmul
-
-
-FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmma": wgmma_quant_matmul}
-"""The kernels by the name that options call them: `Fragments.version` goes up where one changes."""
+    found = []
+    for name, ways, rows in few_rows_ways(N, K, M, form, speed):
+        times = ways.cycles(rows)
+        found.append((times.min(), ways.of[times.argmin()], FACTORIES[name]))
+    if M > FEW or form.scales_codes or not found:
+        of = wgmma_quant_ways(N, K, form, out, epilogue, speed, few=8)
+        sizes = of.choice(M)
+        found.append((of.cycles(M)[of.of.index(sizes)], sizes, wgmma_quant_matmul))
+    _, sizes, factory = min(found, key=lambda one: one[0])
+    return sizes, factory
 
 
 def candidates(
@@ -65,14 +62,9 @@ def candidates(
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue, speed)
     yield {"kernel": names[factory], **sizes}
-    for sizes in sliced_quant_candidates(N, K, M, form, speed):
-        yield {"kernel": "slices", **sizes}
-    if M <= FEW:
-        for records in (r for r in (4, 2, 8) if form.shape(N, K)[1] % r == 0):
-            for cluster in CLUSTERS:
-                sizes = skinny_quant_sizes(N, K, M, form, records, cluster, speed)
-                if 1 <= sizes["warps"] <= most_warps(M, form) and sizes["stages"] >= 2:
-                    yield {"kernel": "skinny", **sizes}
+    for name, ways, rows in few_rows_ways(N, K, M, form, speed):
+        for sizes in ways.ranked(rows):
+            yield {"kernel": name, **sizes}
     if M > FEW or form.scales_codes:
         for sizes in wgmma_quant_ways(N, K, form, out, epilogue, speed).ranked(M):
             yield {"kernel": "wgmma", **sizes}

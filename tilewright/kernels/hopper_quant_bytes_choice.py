@@ -45,10 +45,10 @@ LARGE = 25
 BEGIN = 1500
 """Cycles that it costs a launch that its blocks stay."""
 
-END, NEXT, NEXT_RUN = 8500, 4500, 6000
-"""Cycles that a further tile of 128 rows of W by 256 of A costs, where another block begins, where a block stays and
-has brought its first operands before, and where its sums run on besides (34 products, 176 times, H200, 24 November
-2026; 23 products, 350 times, 27 November 2026)."""
+NEXT, NEXT_RUN, ANOTHER = 4500, 6000, 4000
+"""Cycles that a further tile of 128 rows of W by 256 of A costs, and where its sums run on; and those that another
+block costs besides, whatever its tile, where none stays that has brought its first operands before (34 products, 176
+times, 24 November 2026; 23 products, 350 times, 27 November 2026; 220 products of all logs, 28 November 2026)."""
 
 UNEVEN = {True: 1.0, False: 1.02}
 """How much longer the steps of a launch take whose blocks do not take whole tiles each, by whether operands
@@ -210,7 +210,7 @@ class ByteWays(Ways):
             lanes=rows * COLUMNS * decoded + sums * scaled,
             apart=APART,
             fixed=fixed + np.where(self.ahead, AHEAD, COPY) / of["records"] + LARGE * large,
-            ends=np.where(stay, np.where(of["running"] > 0, NEXT_RUN, NEXT), END) * sums / (128 * 256),
+            ends=np.where(of["running"] > 0, NEXT_RUN, NEXT) * sums / (128 * 256) + np.where(stay, 0, ANOTHER),
             handed=handed + met,
             begins=np.where(stay, BEGIN, 0.0),
         )

@@ -10,25 +10,38 @@ adders, in order, so that results repeat bit by bit.
 
 from __future__ import annotations
 
+import functools
+
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
+from tilewright.kernels.hopper import worker_registers
 from tilewright.kernels.roofline import HOPPER, Speed, ceil_div, speed_of
-from tilewright.kernels.skinny_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
-from tilewright.kernels.tiles import CLUSTERS
+from tilewright.kernels.skinny_tiles import (
+    StreamWays,
+    Worker,
+    add_shares,
+    add_tiles,
+    begin,
+    entry_point,
+    fetch,
+    shares_of,
+    stream_ways,
+)
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_codes import COLUMNS
 from tilewright.machine.fragment_records import FragmentRecords
 
+FEW = 16
+"""Rows of A that it serves at most."""
+
 SLOTS = 3
 """Tiles whose sums are on their way."""
 
-RECORD, EARLIER = 550, 9200
-"""Cycles that a worker takes for a record and 16 rows of A, and by which this kernel begins before
-`wgmma_quant_matmul`: what fits 20 products of 9 to 16 rows on an H200 (24 and 27 November 2026)."""
+WORKER = Worker(record=160, numbers=16, held=377, rows=8, columns=1)
+"""What a worker takes."""
 
 FILLED = 5
 """The named barrier behind which the table of pairs is filled."""
@@ -225,54 +238,17 @@ def by_half(row: Value, upper: float, lower: float) -> Value:
     return upper if upper == lower else T.if_then_else(row % 16 < 8, T.float32(upper), T.float32(lower))
 
 
-def skinny_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int]:
-    """The sizes that `skinny_quant_matmul` is called with for a problem, found on an H200.
+@functools.lru_cache(maxsize=1024)
+def skinny_quant_ways(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> StreamWays | None:
+    """Ways to divide a product of so many rows; None where there is none.
 
-    A worker keeps `records` groups of A's columns in registers, 64 of them for 8 rows and 4 records. Fewer warps with
-    more records make longer copies, which are the faster ones, unless K ends within what a worker reads: it then looks
-    at each number of A before it begins (up to 8 rows: 1 to 16% of four products).
+    A worker keeps the columns of A that it multiplies by in registers, sums of many rows besides, and those of A's
+    columns for zeros of short groups: 16 workers have fewer than eight.
     """
-    ends_within = M <= 8 and -(-K // COLUMNS) % 4 == 2
-    records = 4 if K > 11 * 4 * COLUMNS and not ends_within else 2
-    cluster = next((c for c in CLUSTERS if units_of(K, records) <= c * most_warps(M, form)), max(CLUSTERS))
-    return skinny_quant_sizes(N, K, M, form, records, cluster, speed)
-
-
-def units_of(K: int, records: int) -> int:
-    """How many workers' records cover a row of W; those that pad it in memory are nobody's.
-
-    Examples
-    --------
-    >>> units_of(1152, records=2)
-    5
-    """
-    return -(-K // (records * COLUMNS))
-
-
-def skinny_quant_streams(N: int, K: int, form: FragmentRecords, sizes: dict[str, int], speed: Speed = HOPPER) -> bool:
-    """Whether workers finish 16 rows of A before a kernel that begins later and reads as fast as memory gives."""
-    turns = ceil_div(form.shape(N, K)[0], sizes["blocks"] // sizes["cluster"])
-    at_once = sizes["warps"] * sizes["blocks"] * 4 * form.words
-    rates = speed.rates
-    return turns * sizes["records"] * (RECORD - at_once / rates.bytes * rates.cycles) < EARLIER
-
-
-def most_warps(M: int, form: FragmentRecords) -> int:
-    """Workers of a block: sums of 16 rows of A or of many rows of W, or of A's columns for zeros of short groups, take
-    more registers each."""
-    return 16 if M <= 8 and form.rows == 16 and (form.sets == 1 or form.zero is None) else 8
-
-
-def skinny_quant_sizes(
-    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
-) -> dict[str, int]:
-    """All sizes, where workers read so many records at a time and clusters of so many blocks divide K."""
-    tokens = 8 if M <= 8 else 16
-    warps = -(-units_of(K, records) // cluster)
-    down, _, _ = form.shape(N, K)
-    turns = -(-down // (speed.resident(cluster, stay=True) // cluster))
-    fixed = 4 * form.rows * tokens * (SLOTS * warps + (turns + cluster if cluster > 1 else 0)) + 1024
-    fixed += table_bytes(form)
-    stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * form.words))
-    sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
-    return {**sizes, "cluster": cluster, "blocks": speed.resident(cluster, stay=True)}
+    tokens = 8 if M <= 8 else FEW
+    light = tokens == 8 and form.rows == 16 and (form.sets == 1 or form.zero is None)
+    tried = [records for records in (2, 4, 8) if tokens * records <= 64]
+    room = 1024 + table_bytes(form), 4 * form.rows * tokens * SLOTS, 0
+    if M > FEW:
+        return None
+    return stream_ways((N, K), form, WORKER, speed, tokens, 16 if light else 8, tried, room)

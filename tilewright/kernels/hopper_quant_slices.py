@@ -10,16 +10,25 @@ whole numbers are exact; powers of 256, scales and offsets come after them. Who 
 
 from __future__ import annotations
 
-import math
+import functools
 
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.epilogue import PLAIN, Epilogue
-from tilewright.kernels.hopper import SHARED_BYTES, worker_registers
+from tilewright.kernels.hopper import worker_registers
 from tilewright.kernels.hopper_quant_skinny import InvalidShares
 from tilewright.kernels.roofline import HOPPER, Speed, speed_of
-from tilewright.kernels.skinny_tiles import add_shares, add_tiles, begin, entry_point, fetch, shares_of
-from tilewright.kernels.tiles import CLUSTERS
+from tilewright.kernels.skinny_tiles import (
+    StreamWays,
+    Worker,
+    add_shares,
+    add_tiles,
+    begin,
+    entry_point,
+    fetch,
+    shares_of,
+    stream_ways,
+)
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_codes import COLUMNS
 from tilewright.machine.fragment_records import FragmentRecords
@@ -42,9 +51,8 @@ SLOTS = 2
 WARPS = 16
 """Workers of a block at most: registers."""
 
-LEAST_WEIGHT = {1: 1 << 24, 2: 1 << 24, 4: 1 << 27}
-"""Elements of a weight, for each row of A, from which on this kernel is faster than that for a few rows, by the bits of
-its codes."""
+WORKER = Worker(record=82, numbers=35, held=0, rows=1, columns=SLICES)
+"""What a worker takes: before it begins, it takes its columns of A apart."""
 
 STEP = 64
 """Columns that are decoded at once where records have more than 16 rows: registers hold so many codes."""
@@ -252,50 +260,13 @@ def sliced_quant_matmul(
     return entry_point("one_or_two_rows", product, tensors, (M, N), epilogue)
 
 
-def sliced_quant_sizes(
-    N: int, K: int, M: int, form: FragmentRecords, records: int, cluster: int, speed: Speed = HOPPER
-) -> dict[str, int]:
-    """All sizes, where workers read so many records at a time and clusters of so many blocks divide K; no stages where
-    they do not fit."""
-    down, across, words = form.shape(N, K)
-    tokens, warps = max(1, min(M, TOKENS)), -(-across // (records * cluster))
-    turns = -(-down // (speed.resident(cluster, stay=True) // cluster))
-    fixed = 4 * form.rows * tokens * (SLICES * SLOTS * warps + (cluster * turns if cluster > 1 else 0)) + 2048
-    fixed += warps * SLICES * tokens * (records * COLUMNS + APART)
-    stages = min(3, (SHARED_BYTES - fixed) // (4 * warps * records * words))
-    sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
-    return {**sizes, "cluster": cluster, "blocks": speed.resident(cluster, stay=True)}
-
-
-def sliced_quant_choice(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> dict[str, int] | None:
-    """The sizes that `sliced_quant_matmul` is called with for a problem, found on an H200; None where other kernels are
-    as good.
-
-    Few workers with long copies are the fast ones: each takes its columns of A apart before it begins, which small
-    weights do not pay for.
-    """
-    if M > TOKENS or max(M, 1) * LEAST_WEIGHT.get(form.bits, math.inf) > N * K:
-        return None
-    found = sliced_quant_candidates(N, K, M, form, speed)
-    if form.bits == 4:
-        # More bytes of weights for each number of A: one block takes all of K, and nothing is handed over.
-        return next(
-            (one for one in found if one["records"] == 8 and one["cluster"] == 1 and one["warps"] <= WARPS // 2), None
-        )
-    records = 2 if form.shape(N, K)[1] <= 32 else 4
-    suited = [one for one in found if one["records"] == records and one["cluster"] <= 4]
-    return next((one for one in suited if one["warps"] <= WARPS // 2), suited[0] if suited else None)
-
-
-def sliced_quant_candidates(
-    N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
-) -> list[dict[str, int]]:
-    """Sizes that suit a problem; none where the kernel has no such records."""
+@functools.lru_cache(maxsize=1024)
+def sliced_quant_ways(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> StreamWays | None:
+    """Ways to divide a product of so many rows; None where the kernel has no such rows or records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
-        return []
-    tried = [(records, cluster) for cluster in CLUSTERS for records in (2, 4, 8, 1)]
-    sizes = [sliced_quant_sizes(N, K, M, form, *one, speed) for one in tried if form.shape(N, K)[1] % one[0] == 0]
-    return [one for one in sizes if one["warps"] <= WARPS and one["stages"] >= 2]
+        return None
+    room = 2048, SLICES * M * (4 * form.rows * SLOTS + APART), SLICES * M * COLUMNS
+    return stream_ways((N, K), form, WORKER, speed, M, WARPS, (1, 2, 4, 8), room)
 
 
 def exponent_of(most: Value) -> Value:

@@ -16,8 +16,8 @@ from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
 from tilewright.kernels.hopper_quant_wgmma import BOXED, HALF, PADDING, SLAB, staged_bytes
-from tilewright.kernels.repertoire import Ways, groups_of
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
+from tilewright.kernels.repertoire import MOST, Ways, groups_of
+from tilewright.kernels.roofline import BESIDE, HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine.fragment_codes import COLUMNS
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -47,6 +47,9 @@ APART_IN_K = 1.14
 """How much longer steps take of tiles that blocks share: they begin at different columns, so that no two of them ask
 the second-level cache for the same activations at the same time."""
 
+BEGIN = 1100
+"""Cycles by which it begins later than the kernels of few rows (73 products of them, H200, 28 November 2026)."""
+
 LOW = 128
 """Rows of A of a tile from which on short copies of W are never the slower ones (44 products, H200, H100)."""
 
@@ -54,8 +57,8 @@ BAND = 4
 """Tiles of 256 rows of A beside as many of 128 rows of W as run at once: about as many bytes of both."""
 
 
-KINDS = 9
-"""Divisions of a weight: so many kernels serve all calls of more rows than those that `hopper_quant_skinny` is for."""
+KINDS = MOST - 4
+"""Divisions of a weight: kernels for 1, 2, 8 and 16 rows stand beside them (`hopper_quant.few_rows_ways`)."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -108,6 +111,8 @@ class WgmmaWays(Ways):
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where(turns > 1, down, 1)
         record = 2 * form.words / form.rows * rows
+        # Weights come at an even pace, which hides behind the products of those before.
+        weights, others = self.N * self.K // COLUMNS * 4 * form.words / form.rows, 2 * M * (self.K + self.N)
         promoted = of["promoted"] > 0
         lanes = rows * HALF * np.where(promoted, PROMOTED, DECODED) + np.where(promoted, sums / 2 * SCALED, 0.0)
         return Work(
@@ -117,7 +122,8 @@ class WgmmaWays(Ways):
             turns=turns,
             steps=chunks * of["records"] * (COLUMNS // HALF),
             products=sums * HALF,
-            memory=self.N * self.K // COLUMNS * 4 * form.words / form.rows + 2 * M * (self.K + self.N),
+            memory=weights + others,
+            beside=BESIDE * others / (weights + others),
             shared=record + 3 * tokens * 2 * HALF,
             loads=record + (tokens - missing) * 2 * HALF / sharing,
             empty=missing / sharing,
@@ -126,6 +132,7 @@ class WgmmaWays(Ways):
             fixed=COPY / of["records"],
             ends=ends,
             handed=handed,
+            begins=BEGIN,
             busy=np.minimum(of["blocks"], count * sharing) / self.speed.cores,
         )
 

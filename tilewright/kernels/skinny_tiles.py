@@ -8,12 +8,134 @@ among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
 
 import tilewright.language as T
 from tilewright.kernels.epilogue import Epilogue, stored
+from tilewright.kernels.hopper import SHARED_BYTES
+from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.roofline import BESIDE, Speed, Work, ceil_div
+from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.language.tensors import TensorType
+from tilewright.machine.fragment_codes import COLUMNS
+from tilewright.machine.fragment_records import FragmentRecords
+
+TURN, WIDER = 220, 0.48
+"""Cycles of a worker for a tile of W's rows, however many records; and how much longer records take by 16 columns of
+the instruction than by eight."""
+
+COPY = 12.5
+"""Rows of a box that the copy engine would fill in the time that a copy costs it besides."""
+
+DECODED = 1.1
+"""Operations that make an operand of a code; products wait for them."""
+
+ADDED, BESIDE_ADDING = 13.5, 0.17
+"""Cycles of an adding warp for 32 sums; and the share of the shorter, workers or adders, that the longer one waits
+for."""
+
+MET = 1150
+"""Cycles in which the blocks of a cluster hand their sums to one another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What a worker of a kernel takes. With the figures above it fits 142 products of 1, 2 and 4 bits with 1,200 times
+    (H200, 27 and 28 November 2026): what is told to be the fastest takes 1.0% longer than the best that was timed.
+
+    Attributes
+    ----------
+    record : cycles for 16 rows of a record by eight columns of the instruction.
+    numbers, held : cycles of a block before its first tile for each record of A, and of a worker for each of its own.
+    rows, columns : of A that share these, and that hold the sum of a row of A.
+    """
+
+    record: float
+    numbers: float
+    held: float
+    rows: int
+    columns: int
+
+
+class StreamWays(Ways):
+    """Ways to divide a product of a few rows among workers that stream records."""
+
+    def __init__(
+        self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, worker: Worker, speed: Speed
+    ) -> None:
+        super().__init__(of, speed)
+        self.N, self.K, self.form, self.worker = N, K, form, worker
+
+    def work(self, M: int) -> Work:
+        """See `Ways`."""
+        of, form, worker = self.columns, self.form, self.worker
+        warps, records, cluster = of["warps"], of["records"], of["cluster"]
+        down, _, words = form.shape(self.N, self.K)
+        groups = np.minimum(of["blocks"] // cluster, down)
+        turns = ceil_div(down, groups)
+        width = np.maximum(8, of["tokens"] * worker.columns)
+        turn = records * form.rows / 16 * worker.record * (1 + WIDER * (width - 8) / 8) + TURN
+        adding = warps * form.rows * of["tokens"] * worker.columns / (32 * (4 - warps % 4)) * ADDED
+        copied, codes = 4 * words * records, warps * records * form.rows * COLUMNS
+        weights, others = 4 * words * self.N * self.K / (COLUMNS * form.rows), 2 * M * (self.N + self.K)
+        return Work(
+            size=2,
+            blocks=groups * cluster,
+            resident=groups * cluster,
+            turns=turns,
+            steps=1,
+            products=codes * width * (1 if worker.columns > 1 else 2),
+            memory=weights + others,
+            loads=warps * copied,
+            empty=warps * COPY,
+            lanes=codes * DECODED,
+            apart=1.0,
+            serial=np.maximum(turn, adding) + BESIDE_ADDING * np.minimum(turn, adding),
+            handed=np.where(cluster > 1, MET, 0),
+            asked=warps * of["stages"] * copied,
+            beside=np.minimum(1, BESIDE * others / (weights + others) + 1 / turns),  # the first tile hides nothing
+            begins=records * (warps * worker.numbers + worker.held) * of["tokens"] / worker.rows,
+        )
+
+
+def stream_ways(
+    size: tuple[int, int],
+    form: FragmentRecords,
+    worker: Worker,
+    speed: Speed,
+    tokens: int,
+    most: int,
+    tried: Sequence[int],
+    room: tuple[int, int, int],
+) -> StreamWays | None:
+    """Ways whose blocks have room for two copies of each worker; None where there is none.
+
+    Parameters
+    ----------
+    size : N and K.
+    tokens : rows of A that a launch serves.
+    most : workers of a block.
+    tried : records that a worker reads at a time; clusters of blocks divide K among their workers.
+    room : bytes of shared memory besides copies and shares: of a block, of each worker, of each of its records.
+    """
+    down, across, words = form.shape(*size)
+    fixed, own, each = room
+    fit = []
+    for records, cluster in product((one for one in tried if across % one == 0), CLUSTERS):
+        blocks = speed.resident(cluster, stay=True)
+        warps = ceil_div(ceil_div(size[1], records * COLUMNS), cluster)  # records that pad a row are nobody's
+        shares = ceil_div(down, blocks // cluster) + cluster if cluster > 1 else 0
+        taken = fixed + warps * (own + records * each) + 4 * form.rows * tokens * shares
+        stages = min(3, (SHARED_BYTES - taken) // (4 * warps * records * words))
+        if warps <= most and stages >= 2:
+            sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
+            fit.append({**sizes, "cluster": cluster, "blocks": blocks})
+    return StreamWays(fit, *size, form, worker, speed) if fit else None
 
 
 @T.macro
@@ -144,7 +266,7 @@ def add_shares(
 
 def entry_point(
     name: str,
-    product: Callable[..., None],
+    launch: Callable[..., None],
     tensors: tuple[TensorType, TensorType, TensorType],
     size: tuple[Value, int],
     epilogue: Epilogue,
@@ -153,7 +275,7 @@ def entry_point(
 
     Parameters
     ----------
-    product : called with W, A, the three others (each None where it is no parameter) and C.
+    launch : called with W, A, the three others (each None where it is no parameter) and C.
     tensors : annotations of W, A and C.
     size : rows and columns of C before pairs of them become one.
     """
@@ -165,7 +287,7 @@ def entry_point(
     Added = None if plain else T.Tensor((M, N) if epilogue.residual else (1, 1), Result.dtype)
 
     def launched(W: Weight, A: Activations, factor: Factor, bias: Shift, residual: Added, C: Result) -> None:
-        product(W, A, (factor, bias, residual), C)
+        launch(W, A, (factor, bias, residual), C)
 
     launched.__name__ = name if plain else f"{name}_and_more"
     return T.prim_func(launched)

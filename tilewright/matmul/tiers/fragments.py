@@ -41,7 +41,7 @@ class Fragments(Tier):
     """
 
     name = "fragments"
-    version = 2
+    version = 3
     machines = "NVIDIA's tensor cores"
 
     def runs_on(self, arch: Arch) -> bool:
