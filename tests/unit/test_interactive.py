@@ -41,7 +41,7 @@ def pasted(text: str, home: Path, until: str, seconds: float = 60.0) -> str:
         for line in text.splitlines():
             os.write(terminal, line.encode() + b"\n")
             shown += _read(terminal, 0.02)
-        while not re.search(until, shown) and time.monotonic() < end:
+        while not re.search(until, left(shown)) and time.monotonic() < end:
             shown += _read(terminal, 0.5)
         os.write(terminal, b"exit()\n")
         while time.monotonic() < end and (more := _read(terminal, 2.0)):
@@ -49,7 +49,12 @@ def pasted(text: str, home: Path, until: str, seconds: float = 60.0) -> str:
     finally:
         os.close(terminal)
         os.waitpid(child, 0)
-    return shown
+    return left(shown)
+
+
+def left(shown: str) -> str:
+    """What stays on a terminal: a bar that shows on a slow machine that something goes on is wiped out."""
+    return re.sub(r"[^\n]*\r\033\[K", "", shown)
 
 
 def _read(terminal: int, seconds: float) -> str:
@@ -73,6 +78,10 @@ for line in [*sys.stdin.read().splitlines(), ""]:
 
 def test_examples_are_those_whose_results_are_known() -> None:
     assert len(BLOCKS) == len(RESULTS)
+
+
+def test_what_is_wiped_out_does_not_stay() -> None:
+    assert left("one\r\n\r\033[K.. 0/1\r\033[K.. 1/1\r\033[K777.0\r\n>>> ") == "one\r\n777.0\r\n>>> "
 
 
 @pytest.mark.parametrize("number", range(len(RESULTS)))
