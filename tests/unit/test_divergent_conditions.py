@@ -97,7 +97,7 @@ KNOWN = ("unsigned", "narrow", "wide")
 
 def verdict(condition: str, works: tuple[str, ...], target: str) -> str:
     """``refused``, ``right``, or what is wrong."""
-    text = source(CONDITIONS[condition], *(WORK[one] for one in works))
+    text = source(CONDITIONS.get(condition, condition), *(WORK[one] for one in works))
     name = f"<{condition}: {', '.join(works)}>"
     program = program_of(text, name)
     given = np.arange(64, dtype=np.int32) * 37 % 64, 3
@@ -159,6 +159,21 @@ def test_the_refusal_shows_the_barrier() -> None:
 def test_work_that_some_threads_do_waits_for_what_the_block_wrote(condition: str, target: str) -> None:
     """No barrier stood before it: the tensor was taken for one whose elements threads have as their own."""
     assert verdict(condition, ("dealt",), target) == "right"
+
+
+LEAVING = {
+    "loop": "for r in T.serial(4):\n    if A[tx] < r * 9:\n        return",
+    "loop of some": "for r in T.serial(4):\n    if tx > 50 + r:\n        return",
+    "below": "if A[tx] > 3:\n    if tx > 20:\n        return",
+    "otherwise": "if A[tx] > 3:\n    W[tx] = 1\nelse:\n    return",
+}
+
+
+@pytest.mark.parametrize("target", [NVIDIA, AMPERE])
+@pytest.mark.parametrize("way", LEAVING)
+def test_work_behind_what_some_threads_leave_in_is_refused(way: str, target: str) -> None:
+    """Those that had left did not do their part of it: silently wrong, but behind a plain condition."""
+    assert verdict(f"{LEAVING[way]}\nif n > 2:", ("copied",), target) == "refused: DivergentWork"
 
 
 @pytest.mark.parametrize("condition", ["unsigned", "wide"])

@@ -1,7 +1,6 @@
 """Tensors that a block's threads hand to one another: whatever writes one and whatever then touches it are kept apart, or refused.
 
-Which threads do the block's work is the compiler's choice, so it waits before and after it, where the author speaks of threads, too.
-What two accesses of single threads do to one element is the author's business: pairs of these are left out.
+The block's work, work that some of its threads divide, and what threads do for themselves, each before each.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ THREADS = {
     "both": "O[63 - tx] = O[63 - tx] + 1",
 }
 WAYS = BLOCKS | THREADS
-PAIRS = [pair for pair in itertools.permutations(WAYS, 2) if not set(pair) <= set(THREADS)]
+PAIRS = list(itertools.permutations(WAYS, 2))
 AROUND = {
     "in turn": "{first}\n{second}",
     "again": "for k in range(2):\n    {first}\n    {second}",

@@ -15,15 +15,17 @@ After::
         tile[tx] = v[0] + 1
 
 No barrier may stand under such a condition, since some threads never come to it; between the pieces one may. What
-holds once is asked once, in front: what the first piece does may change what the condition asks.
+holds once is asked once, in front: what the first piece does may change what the condition asks. So it is with a loop
+that threads leave at different times: they go on asking, under a condition of their own, until nobody is left in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.ir import nodes as ir
+from tilewright.ir.control import leaving
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.effects import UPDATES
 from tilewright.ir.structure import key
@@ -36,22 +38,97 @@ _NO_MEETING = frozenset({*UPDATES, "print_line", "dp4a", "prefetch", "prefetch_f
 """Functions with an effect by which no thread waits for another."""
 
 
-def ordered_by_author(branch: ir.If) -> bool:
-    """Whether the author says in a branch who waits for whom, or something in it leaves a loop around it."""
-    return holds(branch, ir.Wait, ir.Commit, ir.Roles, ir.TileOperator, ir.Break, ir.Continue) or any(
+def ordered_by_author(branch: ir.Statement) -> bool:
+    """Whether the author says in a statement who waits for whom."""
+    return holds(branch, ir.Wait, ir.Commit, ir.Roles, ir.TileOperator) or any(
         isinstance(one.value, ir.Call) and one.value.function not in _NO_MEETING for one in find(branch, ir.Evaluate)
     )
 
 
-def cut(branch: ir.If, meets: Callable[[ir.Statement], bool], alone: Callable[[ir.Expr], bool]) -> ir.Seq:
+def cut(
+    branch: ir.If,
+    meets: Callable[[ir.Statement], bool],
+    alone: Callable[[ir.Expr], bool],
+    together: Callable[[ir.For | ir.While], ir.For | ir.While | None],
+) -> ir.Seq:
     """A branch in pieces.
 
     Parameters
     ----------
     meets : whether a barrier belongs into a statement.
     alone : whether a condition holds for one thread at most, which waits for no other.
+    together : a loop as threads run it that leave it at one time; None where they do not.
     """
-    return ir.Seq(tuple(_Cut(meets, alone).branch(branch, None)), span=branch.span)
+    return ir.Seq(tuple(_Cut(meets, alone, together).branch(branch, None)), span=branch.span)
+
+
+def in_turns(loop: ir.For | ir.While, asked: ir.Var | None) -> Iterator[ir.Statement]:
+    """A loop that threads leave at different times, as one that all leave when the last one does: before each turn they
+    meet and ask whether anybody goes on.
+
+    Parameters
+    ----------
+    asked : who comes to the loop; None where all do.
+    """
+    going, here, anybody = (ir.Buffer(name, (1,), BOOL, "scalar") for name in ("going", "here", "anybody"))
+    place = (ir.const(0),)
+    notes = (going, here, anybody) if any(leaving(loop.body)) else (going, anybody)
+    yield from (ir.Allocate(one, ir.const(False), span=loop.span) for one in notes)
+    first: list[ir.Statement] = []
+    bound: list[ir.Statement] = []
+    further: list[ir.Statement] = []
+    if isinstance(loop, ir.While):
+        condition = loop.condition
+    else:
+        at, last, step = (ir.Buffer(name, (1,), loop.var.dtype, "scalar") for name in (loop.var.name, "last", "step"))
+        yield from (ir.Allocate(one, span=loop.span) for one in (at, last, step))
+        given = ((at, loop.start), (last, loop.stop), (step, loop.step))
+        first += [ir.Store(one, place, ir.cast(value, loop.var.dtype), span=loop.span) for one, value in given]
+        condition = ir.binary("lt", ir.Load(loop.var.dtype, at, place), ir.Load(loop.var.dtype, last, place))
+        bound.append(ir.Let(loop.var, ir.Load(loop.var.dtype, at, place), span=loop.span))
+        moved = ir.Load(loop.var.dtype, at, place) + ir.Load(loop.var.dtype, step, place)
+        further.append(ir.Store(at, place, moved, span=loop.span))
+    going_on = ir.Store(going, place, condition, span=loop.span)
+    begin = ir.seq(*first, going_on)
+    yield begin if asked is None else ir.If(asked, begin, span=loop.span)
+
+    def vote() -> Iterator[ir.Statement]:
+        votes = ir.Var(BOOL, "votes")
+        yield ir.Let(votes, ir.Call(BOOL, "sync_threads_or", (ir.load(going, 0),)), span=loop.span)
+        yield ir.Store(anybody, place, votes, span=loop.span)
+
+    yield from vote()
+    if here in notes:
+        bound.append(ir.Store(here, place, ir.const(True)))
+    turn = ir.seq(*bound, *_staying(loop.body.statements, going, here))
+    again = ir.seq(*further, going_on)
+    body = ir.seq(
+        ir.If(ir.load(going, 0), turn, span=loop.span), ir.If(ir.load(going, 0), again, span=loop.span), *vote()
+    )
+    yield ir.While(ir.load(anybody, 0), body, span=loop.span)
+
+
+def _staying(statements: Sequence[ir.Statement], going: ir.Buffer, here: ir.Buffer) -> Iterator[ir.Statement]:
+    """What a turn does, with notes in place of what leaves it."""
+    place = (ir.const(0),)
+    for position, one in enumerate(statements):
+        if isinstance(one, (ir.Break, ir.Continue)):
+            left = (going, here) if isinstance(one, ir.Break) else (here,)
+            yield from (ir.Store(note, place, ir.const(False), span=one.span) for note in left)
+            return
+        if not any(leaving(one)):
+            yield one
+            continue
+        if isinstance(one, ir.If):
+            then = ir.seq(*_staying(one.then.statements, going, here))
+            otherwise = None if one.otherwise is None else ir.seq(*_staying(one.otherwise.statements, going, here))
+            yield replace(one, then=then, otherwise=otherwise)
+        else:
+            assert isinstance(one, ir.Seq), one
+            yield ir.seq(*_staying(one.statements, going, here))
+        rest = ir.seq(*_staying(statements[position + 1 :], going, here))
+        yield ir.If(ir.load(here, 0), rest, span=one.span)
+        return
 
 
 def joined(body: ir.Seq) -> Iterator[ir.Statement]:
@@ -77,8 +154,13 @@ def _are_pieces(first: ir.Statement | None, second: ir.Statement) -> bool:
 
 
 class _Cut:
-    def __init__(self, meets: Callable[[ir.Statement], bool], alone: Callable[[ir.Expr], bool]) -> None:
-        self.meets, self.alone = meets, alone
+    def __init__(
+        self,
+        meets: Callable[[ir.Statement], bool],
+        alone: Callable[[ir.Expr], bool],
+        together: Callable[[ir.For | ir.While], ir.For | ir.While | None],
+    ) -> None:
+        self.meets, self.alone, self.together = meets, alone, together
 
     def branch(self, branch: ir.If, asked: ir.Var | None) -> Iterator[ir.Statement]:
         """A branch, where `asked` holds."""
@@ -117,9 +199,13 @@ class _Cut:
                 yield from self._kept(statement.var, statement.value, asked, statement)
             elif isinstance(statement, ir.If) and self.meets(statement):
                 yield from self.branch(statement, asked)
-            elif isinstance(statement, ir.For) and self.meets(statement):
-                again = ir.Seq(tuple(self._sequence(statement.body, asked)), span=statement.body.span)
-                yield replace(statement, body=again)
+            elif isinstance(statement, (ir.For, ir.While)) and self.meets(statement):
+                loop = self.together(statement)
+                if isinstance(loop, ir.For):
+                    again = ir.Seq(tuple(self._sequence(loop.body, asked)), span=loop.body.span)
+                    yield replace(loop, body=again)
+                else:
+                    yield from in_turns(statement, asked)
             else:
                 yield _under(asked, statement)
 
@@ -140,9 +226,9 @@ def _under(asked: ir.Var, statement: ir.Statement) -> ir.If:
 
 
 def read_first(store: ir.Store) -> ir.Seq | None:
-    """A store behind the name of its value, where that reads other elements of the shared tile: threads read before
+    """A store behind the name of its value, where that reads other elements of the tile or tensor: threads read before
     any of them writes."""
-    if store.buffer.scope != "shared":
+    if store.buffer.scope not in ("shared", "global"):
         return None
     places = {tuple(map(key, one.indices)) for one in find(store.value, ir.Load) if one.buffer is store.buffer}
     if places <= {tuple(map(key, store.indices))}:

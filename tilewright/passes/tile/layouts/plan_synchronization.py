@@ -23,6 +23,7 @@ that do). So do copies into a tile behind what threads read of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -30,24 +31,19 @@ import numpy as np
 from tilewright.interpreter.over_threads import may_hold, over_threads, thread_indices
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform, performed
+from tilewright.ir.control import header, leaving, perform, performed
 from tilewright.ir.effects import root
 from tilewright.ir.visitor import find, having, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.product import Product
 from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes.scoped import map_kernels, plain_loop
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.layouts.cut_conditions import cut, joined, ordered_by_author, read_first
-from tilewright.passes.tile.layouts.shared_places import (
-    DEALT,
-    Pending,
-    SharedPlace,
-    accesses_of_threads,
-    exchanged_tensors,
-    touches,
-)
+from tilewright.passes.tile.layouts.cut_conditions import cut, in_turns, joined, ordered_by_author, read_first
+from tilewright.passes.tile.layouts.own_elements import OwnElements
+from tilewright.passes.tile.layouts.shared_places import Access, Pending, SharedPlace, exchanged_tensors, touches
+from tilewright.passes.tile.words.replace_words import replace_words
 
 
 def plan_synchronization(function: ir.Function, context: Context) -> ir.Function:
@@ -57,8 +53,8 @@ def plan_synchronization(function: ir.Function, context: Context) -> ir.Function
     What an asynchronous operator touches counts from the `Wait` for its token: that tells the waiting thread alone,
     and a barrier all others.
     """
-    planned = _synchronize if context.arch.has_threads else _synchronize_threads
-    return map_kernels(function, lambda kernel: planned(kernel, context.facts[DEALT]))
+    planned = map_kernels(function, _synchronize if context.arch.has_threads else _synchronize_threads)
+    return planned if planned is function else replace_words(planned, context)
 
 
 def barrier() -> ir.Evaluate:
@@ -83,16 +79,16 @@ def proxy_fence() -> ir.Evaluate:
     return perform("fence_proxy_async_shared")
 
 
-def _synchronize_threads(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
+def _synchronize_threads(kernel: ir.Kernel) -> ir.Kernel:
     """Where a block is one thread, work of the whole block waits for nobody; threads that are spoken of do."""
     if not any(node in kernel.thread_vars for node in walk(kernel.body)):
         return kernel
-    return kernel.with_body(_Walk(kernel, frozenset(), dealt).sequence(kernel.body, NOTHING)[0])
+    return kernel.with_body(_Walk(kernel, frozenset()).sequence(kernel.body, NOTHING)[0])
 
 
-def _synchronize(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
+def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
     slots = slot_buffers(kernel)
-    walking = _Walk(kernel, slots, dealt)
+    walking = _Walk(kernel, slots)
     walking.by_descriptor = _by_descriptor(kernel).union(map(root, tiles_by_hand(kernel))) - slots
     loads = (copy for copy in copies_by_hand(kernel) if copy.barrier is not None)
     walking.refilled = {root(copy.destination.buffer) for copy in loads} - slots
@@ -121,13 +117,14 @@ class _Walk:
     Buffers of channels are left to the channels.
     """
 
-    def __init__(self, kernel: ir.Kernel, slots: frozenset[ir.Buffer], dealt: set[ir.Buffer]) -> None:
-        self.slots, self.dealt = slots, dealt
-        self.exchanged = exchanged_tensors(kernel)
-        self.own = accesses_of_threads(kernel, dealt) if self.exchanged else frozenset()
+    def __init__(self, kernel: ir.Kernel, slots: frozenset[ir.Buffer]) -> None:
+        self.kernel, self.slots = kernel, slots
         self.threads = thread_indices(kernel.thread_vars, kernel.threads)
-        self.varying = find_varying(kernel).lanes
-        """Statements that differ from thread to thread."""
+        found = find_varying(kernel)
+        self.names, self.varying = found.names, found.lanes
+        """Names and statements that differ from thread to thread."""
+        self.exchanged = exchanged_tensors(kernel)
+        self.own = frozenset(self._own()) if self.exchanged else frozenset()
         self.by_descriptor: frozenset[ir.Buffer] = frozenset()
         """Tiles that matrix instructions read by descriptor, or that the copy engine moves."""
         self.refilled: set[ir.Buffer] = set()
@@ -136,6 +133,16 @@ class _Walk:
         """Of copies into such tiles."""
         self.landing = False
         """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
+
+    def _own(self) -> Iterator[Access]:
+        """Accesses to tensors of which single threads touch elements of their own alone."""
+        elements = OwnElements(self.kernel, self.kernel.body, self.threads, self.names)
+        alone = list(walk(self.kernel.body, lambda one: not isinstance(one, (ir.Parallel, ir.TileOperator, ir.Roles))))
+        accesses = [one for one in alone if isinstance(one, (ir.Load, ir.Store, ir.Call))]
+        of_roles = {root(one) for roles in find(self.kernel.body, ir.Roles) for one in find(roles, ir.Buffer)}
+        for tensor in self.exchanged - of_roles:
+            if elements.apart(accesses, tensor):
+                yield from (one for one in accesses if tensor in map(root, find(one, ir.Buffer)))
 
     def touches(self, statement: ir.Statement) -> Pending:
         return touches(statement, self.exchanged, self.slots, self.own)
@@ -155,18 +162,29 @@ class _Walk:
             return [inner], pending
         if isinstance(statement, ir.Roles):
             return self._roles(statement, pending)
+        if isinstance(statement, ir.Pipelined):  # where loads and work do not overlap
+            return self._loop(plain_loop(statement), pending)
         if isinstance(statement, (ir.For, ir.While)) and not self._stays_whole(statement):
-            return self._loop(statement, pending)
+            loop = self._together(statement)
+            if loop is not None:
+                return self._loop(loop, pending)
+            turns = ir.seq(*in_turns(statement, None))
+            self.varying |= set(find(turns, ir.If))
+            made_of, pending = self.sequence(turns, pending)
+            return list(made_of.statements), pending
         if isinstance(statement, ir.If):
             if _holds_barriers(statement) or statement not in self.varying:
                 return self._branch(statement, pending)
+            if holds(statement, ir.Return) and not ordered_by_author(statement):
+                return self._leave(statement, pending)
             if self._is_cut(statement):
-                pieces = cut(statement, self._meets, self._alone)
+                pieces = cut(statement, self._meets, self._alone, self._together)
                 self.varying |= set(find(pieces, ir.If))
                 made, pending = self.sequence(pieces, pending)
                 return list(joined(made)), pending
         if _is_barrier(statement):
-            return [statement], pending.after_barrier()
+            simple, pending = self._simple(statement, pending)
+            return simple, pending.after_barrier()
         if self.landing and performed(statement) == "mbarrier_wait":
             return [statement, proxy_fence()], pending
         if isinstance(statement, ir.Wait):
@@ -179,33 +197,52 @@ class _Walk:
             return self.statement(first, pending)
         return self._simple(statement, pending)
 
+    def _leave(self, branch: ir.If, pending: Pending) -> tuple[list[ir.Statement], Pending]:
+        """A branch in which threads leave: nobody waits for those, and what they did is done before."""
+        if branch.otherwise is not None or not isinstance(branch.then.statements[0], ir.Return):
+            pieces = cut(branch, lambda one: holds(one, ir.Return) or self._meets(one), self._alone, self._together)
+            self.varying |= set(find(pieces, ir.If))
+            made, pending = self.sequence(pieces, pending)
+            return list(joined(made)), pending
+        before = [barrier()] if pending != pending.after_barrier() else []
+        touched = self.touches(branch)
+        return [*before, branch], (pending.after_barrier() if before else pending).then(touched)
+
     def _stays_whole(self, loop: ir.For | ir.While) -> bool:
-        """Whether no barrier stands in a loop of single threads: they leave it at different times, or they only write
-        tiles or only read them, so that none waits for another in it.
-
-        Which of its own iterations' stores an element keeps is the business of the author, who deals them to threads,
-        but where the compiler does.
-        """
-        if loop in self.varying and not _holds_barriers(loop) and not self._in_step(loop):
-            return True
-        if holds(loop, ir.Parallel, ir.TileOperator, ir.Evaluate, ir.Wait, ir.Roles):
+        """Whether no barrier stands in a loop of single threads: its author says who waits for whom, or nobody need."""
+        if _holds_barriers(loop):
             return False
+        if ordered_by_author(loop):
+            return self._together(loop) is None
         touched = self.touches(loop)
-        shared = {place.buffer for place in touched.read | touched.written if not place.own}
-        written = {place.buffer for place in touched.written}
-        again = {place.buffer for place in touched.read | touched.written if place.own} | self.dealt
-        return not written & shared & again.union(place.buffer for place in touched.read)
+        if not touched.conflicts(touched):
+            return True
+        elements = OwnElements(self.kernel, loop, self.threads, self.names)
+        accesses = list(find(loop, ir.Load, ir.Store, ir.Call))
+        own = frozenset(one for one in touched.buffers() if elements.apart(accesses, one))
+        others = touches(loop, self.exchanged - own, self.slots | own, self.own)
+        return not others.conflicts(others)
 
-    def _in_step(self, loop: ir.For | ir.While) -> bool:
-        """Whether threads leave a loop at one time, so that they can meet in it."""
+    def _together(self, loop: ir.For | ir.While) -> ir.For | ir.While | None:
+        """A loop as threads run it that leave it at one time, so that they can meet in it; None where they do not."""
+        if loop not in self.varying or _holds_barriers(loop):
+            return loop
         if isinstance(loop, ir.While) or holds(loop, ir.Break, ir.Continue, ir.Return):
-            return False
+            return None
         times = over_threads((loop.stop - loop.start + loop.step - 1) // loop.step, self.threads)
-        return times is not None and np.ptp(times) == 0
+        if times is None or np.ptp(times) != 0:
+            return None
+        if self.names.isdisjoint(find(ir.seq(*map(ir.Evaluate, header(loop))), ir.Var, ir.Buffer)):
+            return loop
+        turn = ir.Var(loop.var.dtype, "turn")
+        body = ir.seq(ir.Let(loop.var, loop.start + turn * loop.step, span=loop.span), loop.body)
+        return ir.counted(turn, int(np.max(times)), body)
 
     def _is_cut(self, branch: ir.If) -> bool:
         """Whether threads that come to a branch hand something on in it, so that all must meet there."""
-        if ordered_by_author(branch) or (branch.otherwise is None and self._alone(branch.condition)):
+        if ordered_by_author(branch) or any(leaving(branch)):
+            return False
+        if branch.otherwise is None and self._alone(branch.condition):
             return False
         return self._meets(ir.seq(branch.then, branch.otherwise))
 
@@ -305,8 +342,11 @@ def is_fence(node: object) -> bool:
 
 
 def _barriers(body: ir.Seq) -> int:
-    return sum(1 for node in find(body, ir.Evaluate) if _is_barrier(node))
+    return sum(map(_is_barrier, find(body, ir.Evaluate, ir.Let)))
 
 
 def _is_barrier(node: object) -> bool:
+    """Whether all threads meet, to vote or without."""
+    if isinstance(node, ir.Let):
+        return isinstance(node.value, ir.Call) and node.value.function in BARRIERS
     return performed(node) in BARRIERS

@@ -12,18 +12,12 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import bodies, header
 from tilewright.ir.effects import UPDATES, root
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.structure import key
 from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import children, find, holds
 from tilewright.ops.atomic import Atomic
-from tilewright.passes.context import Fact
-
-DEALT: Fact[set[ir.Buffer]] = Fact("dealt", set)
-"""Memory of work that some of a block's threads do, each its part: that it is the block's no statement shows then."""
-
 
 Access = ir.Load | ir.Store | ir.Call
 
@@ -32,7 +26,7 @@ Access = ir.Load | ir.Store | ir.Call
 class SharedPlace:
     """A tile, or one slot of it.  Places of slots that are written alike are equal.
 
-    `own` are elements of tensors at which the author has a thread of its own be: those meet none of their like.
+    `own` are elements of tensors of which each thread has others: those meet none of their like.
     """
 
     buffer: ir.Buffer
@@ -135,6 +129,11 @@ class Pending:
             self.combined,
         )
 
+    def buffers(self) -> set[ir.Buffer]:
+        """Those whose places it says."""
+        places = (_places(named) for named in (self.flying_reads, self.flying_writes, self.combined))
+        return {place.buffer for place in self.read.union(self.written, *places)}
+
     def landed(self) -> Pending:
         """The same once all asynchronous operators are done."""
         read, written = self.read | _places(self.flying_reads), self.written | _places(self.flying_writes)
@@ -229,12 +228,12 @@ def touches(
                     add("combined" if counts else name, region.buffer, _slot_of(region), token)
         elif isinstance(node, ir.Call):
             for number, part in enumerate(node.arguments):
-                if isinstance(part, ir.Region) and part.buffer.scope != "global":
+                if isinstance(part, ir.Region) and node.function in UPDATES:
+                    add("combined", part.buffer, _slot_of(part), node.function)
+                elif isinstance(part, ir.Region) and part.buffer.scope != "global":
                     add("read", part.buffer, _slot_of(part))
                     if INTRINSICS[node.function].may_write(number):
                         add("written", part.buffer, _slot_of(part))
-                elif isinstance(part, ir.Region) and node.function in UPDATES:
-                    add("combined", part.buffer, _slot_of(part), node.function)
     return Pending(**{kind: frozenset(places) for kind, places in found.items()})
 
 
@@ -305,37 +304,6 @@ def _shifts(store: ir.Store, work: ir.Parallel, loop: ir.For) -> bool:
             return False  # iterations lie apart
         shifted = True
     return shifted
-
-
-def accesses_of_threads(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> frozenset[Access]:
-    """Accesses by which the author speaks of threads: of their index, or of what was made of it.
-
-    Which of two threads comes first at an element that both name is the author's business. Who does the block's work no
-    author knows: it is waited for, and waits. So do all accesses to what was `dealt`.
-    """
-    told: set[ir.Var | ir.Buffer] = set(kernel.thread_vars)
-    own: set[Access] = set()
-
-    def visit(statement: ir.Statement, below: bool) -> None:
-        parts = tuple(role.body for role in statement.roles) if isinstance(statement, ir.Roles) else bodies(statement)
-        asked: tuple[ir.Record, ...] = header(statement) if parts else (statement,)
-        below = below or any(node in told for part in asked for node in find(part, ir.Var, ir.Buffer))
-        for one in (one for part in parts for one in part.statements):
-            visit(one, below)
-        if below and not isinstance(statement, (ir.Parallel, ir.TileOperator)):
-            found = (node for part in asked for node in find(part, ir.Load, ir.Store, ir.Call))
-            own.update(node for node in found if dealt.isdisjoint(map(root, find(node, ir.Buffer))))
-        if not parts and below:
-            told.update(let.var for let in find(statement, ir.Let))
-            told.update(
-                store.buffer for store in find(statement, ir.Store) if store.buffer.scope in ("scalar", "local")
-            )
-
-    known = 0
-    while known < len(told):  # what a later iteration of a loop makes is asked in an earlier statement
-        known = len(told)
-        visit(kernel.body, False)
-    return frozenset(own)
 
 
 def _slot_of(region: ir.Region) -> ir.Expr | None:

@@ -40,7 +40,7 @@ from tilewright.errors import DivergentWork
 from tilewright.interpreter.over_threads import over_threads, thread_indices
 from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LEAVING, flattened, performed
+from tilewright.ir.control import LEAVING, LOOPS, flattened, header, leaving, performed
 from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import own_writes, root, uses
 from tilewright.ir.signature import mentioned
@@ -51,7 +51,6 @@ from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes.context import Context
 from tilewright.passes.scoped import counted_off, map_kernels
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
-from tilewright.passes.tile.layouts.shared_places import DEALT
 
 Mask: TypeAlias = "np.ndarray | None"
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
@@ -65,10 +64,10 @@ def deal_work(function: ir.Function, context: Context) -> ir.Function:
     DivergentWork : who comes is known only when running; or the work needs all threads.
     MisplacedRole : warps that do not lie side by side share work.
     """
-    return map_kernels(function, lambda kernel: _dealt(kernel, context.facts[DEALT]))
+    return map_kernels(function, _dealt)
 
 
-def _dealt(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
+def _dealt(kernel: ir.Kernel) -> ir.Kernel:
     if not holds(kernel.body, ir.Parallel, ir.TileOperator) or not any(
         var in set(find(kernel.body, ir.Var)) for var in kernel.thread_vars
     ):
@@ -77,7 +76,7 @@ def _dealt(kernel: ir.Kernel, dealt: set[ir.Buffer]) -> ir.Kernel:
         body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
         layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
         kernel = replace(kernel, body=body, layouts=(*kernel.layouts, *layouts))
-    return kernel.with_body(_Deal(kernel, dealt)(kernel.body))
+    return kernel.with_body(_Deal(kernel)(kernel.body))
 
 
 @dataclass(slots=True)
@@ -118,8 +117,8 @@ class _Done:
 
 
 class _Deal(Rewriter):
-    def __init__(self, kernel: ir.Kernel, dealt: set[ir.Buffer]) -> None:
-        self.kernel, self.dealt = kernel, dealt
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel = kernel
         x, y, _ = kernel.threads
         tx, ty, tz = kernel.thread_vars
         self.indices = thread_indices(kernel.thread_vars, kernel.threads)
@@ -181,9 +180,18 @@ class _Deal(Rewriter):
             made += listed(found)
             if isinstance(one, ir.If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
                 self.coming = self._of(one.condition, False)
+            elif self._leave_apart(one):
+                self.coming = None
         self.coming = before
         self.done = self.done if self._few() else []
         return with_statements(body, made)
+
+    def _leave_apart(self, statement: ir.Statement) -> bool:
+        """Whether some threads leave in a statement, and others work on behind it."""
+        if not (holds(statement, ir.Return) or any(leaving(statement))):
+            return False
+        around = (one for one in find(statement, ir.If, *LOOPS) if holds(one, ir.Return) or any(leaving(one)))
+        return any(self._varies(part) for one in around for part in header(one))
 
     def visit_If(self, branch: ir.If) -> Rewritten:
         outside, before = self.coming, self.done
@@ -258,7 +266,6 @@ class _Deal(Rewriter):
         touched = {root(one) for one in uses(statement) if isinstance(one, ir.Buffer)}
         if any(one.scope == "fragment" for one in touched):
             raise self._refused("a fragment is held by all of them", statement)
-        self.dealt |= touched
         loops = list(flattened(replace(lowered(), span=statement.span)))
         for loop in loops:
             self._note(loop, loop, together=True)
