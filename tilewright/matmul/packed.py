@@ -226,10 +226,12 @@ class PackedWeight:
         if gathered is not None:
             codes = np.where(gathered >= 0, codes[:, np.maximum(gathered, 0)], codes.dtype.type(0))
         codes = np.ascontiguousarray(codes if weight.format.is_dense else pack_plain(codes, weight.format.bits))
-        arrays = {"codes": codes}
+        arrays, order = {"codes": codes}, weight.g_idx
+        groups = None if order is None else max(-(-order.size // weight.group), int(order.max()) + 1)
         for name in ARRAYS:
             values = getattr(weight, name)
             if values is not None:
+                values = values[:, :groups] if values.ndim == 2 else values  # those of groups that no column is in
                 arrays[name] = np.ascontiguousarray(values, _held(name, values, weight.zeros_mode))
         made = cls(weight.format, weight.shape, arrays, **meaning(weight))
         return named(made) if device is None else made.to(device)

@@ -109,3 +109,13 @@ def test_codes_out_of_the_range_of_half_precision(target: str) -> None:
     weight = random_weight(RNG, "e6m1", (N, K))
     x = RNG.standard_normal((3, K)).astype(np.float16)
     close(product(x, weight, target, out_dtype="float64"), x, weight.dequantize())
+
+
+def test_scales_of_groups_that_no_column_is_in() -> None:
+    rng = np.random.default_rng(0)
+    codes, scales = rng.integers(0, 16, (5, 40), dtype=np.uint8), rng.uniform(0.5, 2, (5, 6)).astype(np.float32)
+    zeros, order = rng.integers(0, 16, (1, 6)).astype(np.uint8), rng.integers(0, 4, 40).astype(np.int32)
+    weight = QuantizedWeight(codes, "uint4", scales, zeros, "quantized", block=(1, 16), g_idx=order)
+    packed, x = PackedWeight.pack(weight), rng.standard_normal((3, 40)).astype(np.float32)
+    np.testing.assert_array_equal(packed.to_dense(), weight.to_dense())
+    np.testing.assert_allclose(quant_matmul(x, packed), x.astype(float) @ weight.to_dense().T, rtol=1e-4, atol=1e-4)
