@@ -28,7 +28,7 @@ from reached import touched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
 from swapped import Swap, Unswappable, functions_of
-from tile_fuzz import HAND, LOOPS, MIXED, OWN, PARTING, PIPELINES, PRODUCTS, ROWS, SCALED, SWARM, THREADS, WORDS
+from tile_fuzz import HAND, LOOPS, MIXED, OWN, PARTING, PIPELINES, PRODUCTS, ROWS, SCALED, SWARM, THREADS, WIDE, WORDS
 from tile_programs import Param, TileProgram
 from tile_writer import TileWriter
 
@@ -44,7 +44,7 @@ SAMPLE = (
     *range(9000, 9008), *range(PIPELINES + 9000, PIPELINES + 9002), *range(LOOPS + 9000, LOOPS + 9003), *range(ROWS + 9000, ROWS + 9003), *range(MIXED + 9000, MIXED + 9004), *range(SWARM + 9000, SWARM + 9004),
     *range(SCALED + 9000, SCALED + 9004), *range(THREADS + 9000, THREADS + 9004),
     *range(OWN + 9000, OWN + 9004), *range(HAND + 9000, HAND + 9004), *range(WORDS + 9000, WORDS + 9004),
-    *range(PRODUCTS + 9000, PRODUCTS + 9004), *range(PARTING + 9000, PARTING + 9004),
+    *range(PRODUCTS + 9000, PRODUCTS + 9004), *range(PARTING + 9000, PARTING + 9004), *range(WIDE + 9000, WIDE + 9003),
 )  # fmt: skip
 PROOF, CHUNK = (
     (
@@ -61,6 +61,7 @@ PROOF, CHUNK = (
         *range(HAND, HAND + 2000),
         *range(PRODUCTS, PRODUCTS + 2000),
         *range(PARTING, PARTING + 2000),
+        *range(WIDE, WIDE + 300),
         *range(WORDS, WORDS + 2000),
         *range(LOOPS + SETTLED, LOOPS + SETTLED + 500),
         *range(ROWS + SETTLED, ROWS + SETTLED + 500),

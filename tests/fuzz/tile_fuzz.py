@@ -38,6 +38,7 @@ from swarm_writer import SwarmWriter
 from thread_writer import ThreadWriter
 from tile_programs import TileProgram
 from tile_writer import TileWriter
+from wide_writer import WideWriter
 from word_writer import WordWriter
 from workers import Workers
 
@@ -52,12 +53,12 @@ REPEATED = 3
 
 PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
 SCALED, THREADS, OWN, HAND, WORDS = 5_000_000, 6_000_000, 7_000_000, 8_000_000, 9_000_000
-PRODUCTS, PARTING = 9_500_000, 9_700_000
+PRODUCTS, PARTING, WIDE = 9_500_000, 9_700_000, 9_850_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often;
 products of 8-bit floats with scales; programs in which threads speak for themselves, such in which they change what they have under
-conditions, such whose authors do by hand what the compiler does for others, such that say whatever the language has words for, and such
-around products of which every part is drawn, and around those of loops whose warps may part."""
+conditions, such whose authors do by hand what the compiler does for others, such that say whatever the language has words for, such
+around products of which every part is drawn, and around those of loops whose warps may part, and such whose places are reckoned in 64 bits."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
@@ -80,11 +81,12 @@ IN_TURN = (
     SCALED,
     PARTING,
     PARTING,
+    WIDE,
 )
 
 FAMILIES = {
     "tiles": 0, "pipelines": PIPELINES, "loops": LOOPS, "rows": ROWS, "mixed": MIXED, "engine": ENGINE, "swarm": SWARM, "scaled": SCALED,
-    "threads": THREADS, "own": OWN, "hand": HAND, "words": WORDS, "products": PRODUCTS, "parting": PARTING,
+    "threads": THREADS, "own": OWN, "hand": HAND, "words": WORDS, "products": PRODUCTS, "parting": PARTING, "wide": WIDE,
 }  # fmt: skip
 """The first seed of each."""
 
@@ -103,6 +105,8 @@ def program_of(seed: int) -> TileProgram:
     seed = own_seed(seed)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= WIDE:
+        return WideWriter(seed - WIDE).write()
     if seed >= PARTING:
         return PartingWriter(seed - PARTING).write()
     if seed >= PRODUCTS:

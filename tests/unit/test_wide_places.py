@@ -120,3 +120,25 @@ def test_what_wraps_by_its_type_is_no_size() -> None:
     kernel = tilewright.jit(target=PROCESSOR)(program).compile(given)
     np.testing.assert_array_equal(kernel(given), (40 * 100 + 200) % 256 - 56 + 1)
     np.testing.assert_array_equal(kernel.interpret(given), kernel(given))
+
+
+@pytest.mark.parametrize("far", [0, 2**32, -(2**32)])
+@pytest.mark.parametrize("side", ["rows", "depth", "columns"])
+def test_products_of_operands_that_begin_at_places_of_64_bits(side: str, far: int) -> None:
+    """How much of an operand lies in its tensor was a number of 64 bits, and the processor's product compared it with others."""
+
+    def program(A, B, n: T.int64):
+        A: T.Tensor((70, 60), "float16")
+        B: T.Tensor((60, 50), "float16")
+        O = T.empty((64, 32), "float32")
+        with T.Kernel(1, threads=128):
+            a, b = T.alloc_shared((64, 64), "float16"), T.alloc_shared((64, 32), "float16")
+            total = T.alloc_fragment((64, 32), "float32")
+            T.clear(total)
+            T.copy(A[n if side == "rows" else 0, n if side == "depth" else 0], a)
+            T.copy(B[n if side == "depth" else 0, n if side == "columns" else 20], b)
+            T.gemm(a, b, total)
+            T.copy(total, O)
+        return O
+
+    alike(program, PROCESSOR, numbers(70, 60, dtype="float16"), numbers(60, 50, dtype="float16"), far)

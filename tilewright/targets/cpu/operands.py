@@ -391,7 +391,7 @@ def inside(region: ir.Region, axis: int) -> ir.Extent:
     if isinstance(size, int) and size % extent == 0 and is_multiple(start, extent):
         return extent
     left = ir.index_binary("max", size - start, 0)
-    return ir.index_binary("min", left, extent)
+    return ir.cast(ir.index_binary("min", left, extent), INT32)
 
 
 def _rows_of_memory(region: ir.Region) -> bool:
