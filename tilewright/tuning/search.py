@@ -78,7 +78,9 @@ def search(
         Outcome(options, None, made.message) if isinstance(made, TilewrightError) else Outcome(options, measure(made))
         for options, made in zip(chosen, built, strict=True)
     ]
-    if not any(outcome.milliseconds is not None for outcome in outcomes):
-        reason = outcomes[0].reason if outcomes else "there is none"
-        raise NothingToChoose(f"no candidate can be built: {reason}")
+    if not built:
+        raise NothingToChoose("no candidate can be built: there is none")
+    first = built[0]
+    if isinstance(first, TilewrightError) and all(isinstance(made, TilewrightError) for made in built):
+        raise NothingToChoose(f"no candidate can be built: {first.message}", span=first.span, hint=first.hint)
     return sorted(outcomes, key=lambda outcome: float("inf") if outcome.milliseconds is None else outcome.milliseconds)

@@ -1,5 +1,8 @@
 """How TileLang's programs call kernels, and what they get: None and addresses for tensors, sizes in sums, torch's tensors, targets."""
 
+import functools
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -445,3 +448,67 @@ def test_whatever_is_no_tensor_is_given_while_a_direct_function_is_traced():
     layout = T.Fragment((128, 32), forward_fn=lambda i, j: ((i * 32 + j) // 4 % 128, j % 4 + (i * 32 + j) // 512 * 4))
     a = np.random.default_rng(0).standard_normal((128, 32)).astype(np.float32)
     assert np.allclose(applied(a, layout, T.exp), np.exp(a), rtol=1e-5)
+
+
+def wrapped(function):
+    @functools.wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+
+    return call
+
+
+class Maker:
+    size = 4
+
+    @classmethod
+    def of_a_class(cls):
+        @T.macro
+        def inner(A):
+            A[0] = A[0, 0]  # wrong
+
+        @T.prim_func
+        def main(A: T.Tensor((cls.size,), "float32")):
+            with T.Kernel(1, threads=32):
+                inner(A)
+
+    @property
+    def of_a_property(self):
+        @T.prim_func
+        def main(A: T.Tensor((self.size,), "float32")):
+            with T.Kernel(1, threads=32):
+                A[0] = A[0, 0]  # wrong
+
+
+def of_decorators(*around):
+    def factory(n):
+        @T.prim_func
+        def main(A: T.Tensor((n,), "float32")):
+            with T.Kernel(1, threads=32):
+                A[0] = A[0, 0]  # wrong
+
+        return main
+
+    made = tilelang.jit(factory, target="cpu")
+    for one in around:
+        made = one(made)
+    return made(4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Maker.of_a_class,
+        lambda: Maker().of_a_property,
+        lambda: of_decorators(functools.lru_cache, wrapped),
+        lambda: of_decorators(tilelang.autotune(configs=[{}, {}])),
+    ],
+    ids=["class method", "property", "decorators", "autotune"],
+)
+def test_mistakes_are_shown_in_the_authors_file(make):
+    """Of functions that are tuned the message named no place."""
+    with pytest.raises(TilewrightError) as told:
+        make()
+    line = Path(__file__).read_text().split("\n")[told.value.span.line - 1]
+    assert told.value.span.file == __file__ and line.strip() == "A[0] = A[0, 0]  # wrong"
+    assert str(told.value).split("\n")[4].strip("| ") == "^^^^^^^"

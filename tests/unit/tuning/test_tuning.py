@@ -15,7 +15,7 @@ COSTS = {1: 3.0, 2: 1.0, 3: 2.0}
 
 def build(options: dict[str, int]) -> int:
     if options["size"] not in COSTS:
-        raise TilewrightError("too large")
+        raise TilewrightError("too large", hint="take a smaller one")
     return options["size"]
 
 
@@ -29,8 +29,11 @@ def test_the_fastest_comes_first(parallel: bool) -> None:
 
 
 def test_nothing_to_choose_is_an_error() -> None:
-    with pytest.raises(NothingToChoose, match="no candidate can be built: too large"):
-        search([{"size": 9}], build, COSTS.__getitem__)
+    with pytest.raises(NothingToChoose) as told:
+        search([{"size": 9}, {"size": 8}], build, COSTS.__getitem__)
+    assert str(told.value) == "no candidate can be built: too large\n  help: take a smaller one"
+    with pytest.raises(NothingToChoose, match="no candidate can be built: there is none"):
+        search([], build, COSTS.__getitem__)
     with pytest.raises(NothingToChoose, match="topk is 0: no candidate would be measured"):
         search([{"size": 1}], build, COSTS.__getitem__, topk=0)
 
