@@ -448,6 +448,10 @@ os.environ["TILEWRIGHT_CACHE_DIR"] = "taken"
 from tilewright.cache import cache_directory
 cache_directory()
 """,
+    "WrongFlag": """
+import tilewright.compat.tilelang as tilelang
+tilelang.jit(compile_flags=["-O3", "-include"])(lambda: kernel)
+""",
     "NothingToChoose": """
 from tilewright.tuning.search import search
 search([{"block": 64}], lambda options: kernel, lambda built: 1.0, topk=0)
