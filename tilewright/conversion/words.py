@@ -120,36 +120,23 @@ class Method:
     ignored: Mapping[str, str]
 
 
-_GPTQ = Method(
-    {
-        "method": _one_of("gptq", "awq", "marlin", "bitblas"),
-        "bits": _BITS,
-        "group_size": _GROUP,
-        "desc_act": _TRUTH,
-        "dynamic": TABLE,
-        "extra_config": TABLE,
-        "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
-        "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
-        "pack_dtype": _one_of("int32"),
-        "data_type": _one_of("int"),
-        "packing_format": TEXT,
-    },
-    _OF_GPTQ,
-)
+_GPTQ_READS: dict[str, Kind] = {
+    "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH,
+    "dynamic": TABLE, "extra_config": TABLE,
+    "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
+    "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"), "pack_dtype": _one_of("int32"),
+    "data_type": _one_of("int"), "packing_format": TEXT,
+}  # fmt: skip
+_GPTQ = Method(_GPTQ_READS, _OF_GPTQ)
 _AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
+_FP8_READS: dict[str, Kind] = {
+    "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"), "weight_block_size": _BLOCK,
+    "weight_scale_semantics": _one_of("inverse"), "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"),
+    "format": _one_of("float8_e4m3fn", "float8_e5m2"), "expert_dtype": _one_of("fp8", "fp4"),
+    "scale_fmt": _one_of("float", "ue8m0"), "weight_scale_method": _one_of("tensor", "row", "block"),
+}  # fmt: skip
 _FP8 = Method(
-    {
-        "method": _one_of("fp8"),
-        "bits": _one_of(8),
-        "checkpoint_format": _one_of("fp8"),
-        "weight_block_size": _BLOCK,
-        "weight_scale_semantics": _one_of("inverse"),
-        "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"),
-        "format": _one_of("float8_e4m3fn", "float8_e5m2"),
-        "expert_dtype": _one_of("fp8", "fp4"),
-        "scale_fmt": _one_of("float", "ue8m0"),
-        "weight_scale_method": _one_of("tensor", "row", "block"),
-    },
+    _FP8_READS,
     {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
 )
 
@@ -258,29 +245,20 @@ METHODS: dict[str, Method] = {
 }  # fmt: skip
 """Ways of quantising by the names that configurations have for them."""
 
+_OF_WEIGHTS_READS: dict[str, Kind] = {
+    "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP,
+    "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
+    "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
+}  # fmt: skip
 OF_WEIGHTS = Method(
-    {
-        "num_bits": _BITS,
-        "type": _one_of("int", "float"),
-        "symmetric": _TRUTH,
-        "group_size": _GROUP,
-        "block_structure": _BLOCK,
-        "actorder": _ORDER,
-        "dynamic": _one_of(False),
-        "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
-    },
+    _OF_WEIGHTS_READS,
     {**_because(_FOUND, "observer observer_kwargs"), **_because(_TENSORS, "scale_dtype zp_dtype is_mx")},
 )
 """What compressed-tensors and modelopt say of the weights of a group of layers."""
 
-OF_GROUPS = Method(
-    {
-        "format": METHODS["compressed-tensors"].reads["format"],
-        "weights": TABLE,
-        "targets": _TEXTS,
-        "has_zero_point": _one_of(False),
-        "pre_quant_scale": _TRUTH,
-        "quant_algo": METHODS["modelopt"].reads["quant_algo"],
-    },
-    _because(_ACTIVATIONS, "input_activations output_activations"),
-)
+_OF_GROUPS_READS: dict[str, Kind] = {
+    "format": METHODS["compressed-tensors"].reads["format"], "weights": TABLE, "targets": _TEXTS,
+    "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
+    "quant_algo": METHODS["modelopt"].reads["quant_algo"],
+}  # fmt: skip
+OF_GROUPS = Method(_OF_GROUPS_READS, _because(_ACTIVATIONS, "input_activations output_activations"))
