@@ -394,17 +394,9 @@ def jit(
             flags = compile_flags
             made = compile(function, out_idx, target=target, pass_configs=pass_configs, compile_flags=flags)
             return Decorated(made.kernel)
-        return JITImpl(
-            function,
-            out_idx,
-            request(target),
-            target_host=target_host,
-            execution_backend=execution_backend,
-            verbose=verbose,
-            pass_configs=dict(pass_configs or {}),
-            debug_root_path=debug_root_path,
-            compile_flags=compile_flags,
-        )
+        said = {"target_host": target_host, "execution_backend": execution_backend, "verbose": verbose}
+        said |= {"debug_root_path": debug_root_path, "compile_flags": compile_flags}
+        return JITImpl(function, out_idx, request(target), pass_configs=dict(pass_configs or {}), **said)
 
     return decorate if func is None else decorate(func)
 

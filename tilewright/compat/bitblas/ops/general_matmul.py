@@ -301,10 +301,8 @@ class Matmul(OwnMatmul):
         """Which kernel serves a packed weight of this config and why not the ones before it; then that of raw
         tensors."""
         reason = ladder.refuses(self.config.facts(), self.config.request(), self.arch)
-        few = (
-            f"raw weights are multiplied as they lie: {ladder.FEW} rows, and more where none may be kept in "
-            "another order"
-        )
+        more = "and more where none may be kept in another order"
+        few = f"raw weights are multiplied as they lie: {ladder.FEW} rows, {more}"
         said = few if reason is None else f"raw weights are repacked: {reason}"
         return f"{said}\n{super().explain()}"
 
