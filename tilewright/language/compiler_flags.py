@@ -42,8 +42,8 @@ def texts_of_flags(flags: object) -> tuple[str, ...]:
                 values.append(value)
                 break
     folders, seen = [Path(), *map(Path, found[_FOLDERS])], set[Path]()
-    definitions = [f"#define {name} {value if equals else 1}" for name, equals, value in
-                   (one.partition("=") for one in found[_NAMES])]  # fmt: skip
+    names = (one.partition("=") for one in found[_NAMES])
+    definitions = [f"#define {name} {value if equals else 1}" for name, equals, value in names]
     files = [_written_out(_file(name, folders), folders, seen) for name in found[_FILES]]
     return (*(["\n".join(definitions)] if definitions else []), *files)
 

@@ -178,9 +178,8 @@ def test_an_instruction_takes_words_that_hold_its_elements(way):
                 own_c[i] = 0.0
             for i in T.unroll(2):
                 own_b[2 + i] = B[lane // 4, lane % 4 + i * 4]
-            T.ptx_mma(
-                "float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", own_a.data, 0, own_b.data, 2, own_c.data, 0,
-            )  # fmt: skip
+            types = ("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32")
+            T.ptx_mma(*types, own_a.data, 0, own_b.data, 2, own_c.data, 0)
             for i in T.unroll(4):
                 C[lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2] = own_c[i]
 
