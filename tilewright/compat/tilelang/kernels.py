@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tilewright import specialization
 from tilewright.compat.tilelang.engine import CompiledArtifact, has_changes, postprocessed, source_of
-from tilewright.compat.tilelang.pass_configs import texts_before
+from tilewright.compat.tilelang.pass_configs import check_pass_configs, texts_before
 from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType, as_torch
@@ -386,6 +386,7 @@ def jit(
     mode: str = "auto",
 ) -> Any:
     """`tilewright.jit`, bare or with arguments; see `compile` for those that are only accepted."""
+    check_pass_configs(pass_configs)
     if mode not in ("auto", "lazy", "eager"):
         raise InvalidUse(f"there is no mode {mode!r}", hint="'auto', 'lazy' or 'eager'")
 
