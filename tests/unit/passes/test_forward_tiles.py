@@ -88,7 +88,7 @@ def test_up_to_where_it_is_written_over() -> None:
     "between",
     [
         "for j in range(1, 64):\n    row[j] = row[j - 1]\n",  # reads what it has written
-        "for j in vectorize(64):\n    row[j] = row[63 - j]\n",
+        "for j in vectorize(32):\n    row[j] = row[63 - j]\n",  # of what stays as it is
         "for j in vectorize(32):\n    row[j] = row[j] * 2.0\n",  # a half
         "row[0] = 3.0\n",
     ],
