@@ -142,3 +142,25 @@ def test_products_of_operands_that_begin_at_places_of_64_bits(side: str, far: in
         return O
 
     alike(program, PROCESSOR, numbers(70, 60, dtype="float16"), numbers(60, 50, dtype="float16"), far)
+
+
+@pytest.mark.parametrize("target", [PROCESSOR, "cuda -arch=sm_80", "hip -arch=gfx942"])
+def test_vectors_whose_place_is_one_of_64_bits(target: str) -> None:
+    """The bound that a vector load stood under was not known again in 64 bits: an internal error on GPUs."""
+
+    def program(A, B, n: T.int32):
+        A: T.Tensor((131, 8), "int32")
+        B: T.Tensor((8,), "int32")
+        O = T.empty((128, 8), "int32")
+        with T.Kernel(1, threads=256):
+            s = T.alloc_shared((128, 8), "int32")
+            for i, j in T.Parallel(128, 8):
+                s[i, j] = A[i, T.cast(B[n], "int64") * 4 + j]
+            T.copy(s, O)
+        return O
+
+    given = np.arange(131 * 8, dtype=np.int32).reshape(131, 8), np.array([0, 1, 2, -1, 2**30, 0, 0, 0], np.int32)
+    kernel = tilewright.jit(target=target)(program).compile(*given, 0)
+    for at in range(5):
+        found = (kernel if target == "cpu" else kernel.emulate)(*given, at)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(kernel.interpret(*given, at)))

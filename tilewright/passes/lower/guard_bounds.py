@@ -68,9 +68,10 @@ class _Bound:
 
 def _bounds_of(buffer: ir.Buffer, indices: tuple[ir.Expr, ...]) -> Iterator[_Bound]:
     for index, extent in zip(indices, buffer.shape, strict=True):
-        name = key(index)
-        yield _Bound(index, None, (name, None))
-        yield _Bound(index, ir.expr(extent), (name, key(ir.expr(extent))))
+        yield _Bound(index, None, (key(index), None))
+        end = ir.expr(extent)
+        wide = max(index.dtype, end.dtype, key=lambda one: one.bits)  # in which conditions compare them
+        yield _Bound(index, end, (key(ir.cast(index, wide)), key(ir.cast(end, wide))))
 
 
 class _Guard(ScopedRewriter):
