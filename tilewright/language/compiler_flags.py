@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tilewright.errors import TilewrightError
 from tilewright.language.builder import SOURCES
+from tilewright.texts import read_text
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
 _FILES, _FOLDERS, _NAMES = ("-include", "--pre-include"), ("-I", "--include-path"), ("-D", "--define-macro")
@@ -82,4 +83,4 @@ def _written_out(file: Path, folders: Sequence[Path], seen: set[Path]) -> str:
                 return "" if other in seen else _written_out(other, folders, seen)
         return directive[0]
 
-    return _INCLUDE.sub(inner, file.read_text().replace("#pragma once", ""))
+    return _INCLUDE.sub(inner, read_text(file).replace("#pragma once", ""))

@@ -18,7 +18,7 @@ TEXT = Path(__file__).with_name("every_function.cu").read_text()
 PAGE = (Path(__file__).parents[3] / "docs" / "cuda_vocabulary.md").read_text()
 INTERNAL = {
     "decode", "encode", "words", "odd", "to_float_odd", "from_float", "round_to_format", "to_integer", "shuffle_word", "shuffle_value", "load_words",
-    "fragment_alignment", "slice_vector", "halves", "read", "of", "bits_of", "hold_register", "rounded", "truncated", "main",
+    "fragment_alignment", "slice_vector", "halves", "read", "of", "bits_of", "hold_register", "rounded", "truncated", "main", "fused",
 }  # fmt: skip
 """Helpers of the headers that emitted text does not call."""
 
