@@ -169,7 +169,7 @@ class _Threads(ThreadDifferences):
             for statement in piece if isinstance(piece, list) else []:
                 if isinstance(statement, ir.Allocate) and self._used_elsewhere(statement.buffer, pieces, position):
                     buffer, threads = statement.buffer, self.kernel_node.num_threads
-                    if buffer.scope == "global" and statement.initial is not None:
+                    if buffer.placed and statement.initial is not None:
                         self.kept[buffer] = ir.Buffer(buffer.name, (threads,), statement.initial.dtype, "local")
                     else:
                         self.expanded[buffer] = replace(buffer, shape=(threads, *buffer.shape), scope="local")
@@ -282,15 +282,12 @@ class _Threads(ThreadDifferences):
                 if statement.initial is not None:
                     place = tuple(ir.const(0) for _ in statement.buffer.shape)
                     body.append(ir.Store(statement.buffer, place, statement.initial, span=statement.span))
-            elif isinstance(statement, ir.Let) and statement.var in self.kept:
-                buffer = self.kept[statement.var]
+            elif isinstance(statement, (ir.Let, ir.Allocate)) and _made(statement) in self.kept:
+                buffer = self.kept[_made(statement)]
+                value = statement.var if isinstance(statement, ir.Let) else statement.initial
+                assert value is not None
                 before.append(ir.Allocate(buffer, span=statement.span))
-                body += [statement, ir.Store(buffer, (self._thread_number(),), statement.var, span=statement.span)]
-            elif isinstance(statement, ir.Allocate) and statement.buffer in self.kept:
-                assert statement.initial is not None
-                buffer = self.kept[statement.buffer]
-                before.append(ir.Allocate(buffer, span=statement.span))
-                body += [ir.Store(buffer, (self._thread_number(),), statement.initial, span=statement.span), statement]
+                body += [statement, ir.Store(buffer, (self._thread_number(),), value, span=statement.span)]
             else:
                 body.append(statement)
         if not body:
@@ -308,10 +305,14 @@ class _Threads(ThreadDifferences):
 
     def _over_threads(self, body: list[ir.Statement], first: bool = False) -> ir.Statement:
         used = dict.fromkeys(node for s in body for node in find(s, ir.Var))  # in the same order in every process
-        bound = {s.var if isinstance(s, ir.Let) else s.buffer for s in body if isinstance(s, (ir.Let, ir.Allocate))}
+        bound = {_made(s) for s in body if isinstance(s, (ir.Let, ir.Allocate))}
         recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
-        tensors = dict.fromkeys(root(node) for s in body for node in find(s, ir.Buffer))
-        placed = [self._kept_value(one) for one in tensors if one in self.kept and one not in bound]
+        tensors = [one for one in self.kept if isinstance(one, ir.Buffer) and one not in bound]
+        placed = [
+            self._kept_value(one)
+            for one in tensors
+            if any(root(node) is one for s in body for node in find(s, ir.Buffer))
+        ]
         statements: list[ir.Statement] = [*recomputed, *placed, *body]
         if self.running is not None and not first:
             running = ir.load(self.running, self._thread_number())
@@ -389,6 +390,10 @@ class _Leave(Rewriter):
         return ir.Seq((made, ir.If(done, ir.seq(ir.Break() if self.in_loop else ir.Continue()))))
 
     visit_While = visit_For
+
+
+def _made(statement: ir.Let | ir.Allocate) -> ir.Var | ir.Buffer:
+    return statement.var if isinstance(statement, ir.Let) else statement.buffer
 
 
 def _own_expressions(statement: ir.Statement) -> Iterator[Any]:

@@ -186,7 +186,7 @@ class _Cut:
             apart = read_first(statement) if isinstance(statement, ir.Store) else statement
             if isinstance(apart, ir.Seq):
                 rest[:0] = apart.statements
-            elif isinstance(statement, ir.Allocate) and statement.buffer.scope == "global" and statement.initial:
+            elif isinstance(statement, ir.Allocate) and statement.buffer.placed and statement.initial is not None:
                 address = ir.Var(statement.initial.dtype, "address")
                 yield from self._kept(address, statement.initial, asked, statement)
                 yield replace(statement, initial=address)
