@@ -37,8 +37,9 @@ from drawing import Clock, draw  # noqa: E402
 from tilewright.errors import TilewrightError  # noqa: E402
 
 if TYPE_CHECKING:
+    from tile_files.cases import Case
+
     from tilewright.ir.nodes import Function
-    from tilewright.testing.filetests import Case
 
 # The rest is imported where it is used, so that the tests of a room run while a later room is broken.
 
@@ -177,14 +178,14 @@ class TileFile(pytest.File):
     outcomes: dict[int, str]
 
     def collect(self) -> Iterator[pytest.Item]:
-        from tilewright.testing.filetests import read_cases
+        from tile_files.cases import read_cases
 
         self.outcomes = {}
         for case in read_cases(self.path):
             yield TileCase.from_parent(self, name=case.name, case=case)
 
     def teardown(self) -> None:
-        from tilewright.testing.filetests import update_file
+        from tile_files.cases import update_file
 
         if self.config.getoption("--update") and self.outcomes:
             update_file(self.path, self.outcomes)
@@ -198,7 +199,7 @@ class TileCase(pytest.Item):
         self.case = case
 
     def runtest(self) -> None:
-        from tilewright.testing.filetests import run_case
+        from tile_files.cases import run_case
 
         outcome = run_case(self.case)
         if outcome == self.case.expected:

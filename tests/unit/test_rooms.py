@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
 ROOMS = [
     "texts", "errors", "options", "progress", "collection", "memory", "processes", "leftovers", "cache", "precompiled", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
     "passes", "targets", "compiler", "emulator", "runtime", "specialization", "tuning", "kernels", "quant", "matmul",
-    "nn", "conversion", "hf", "compat", "testing", "cli",
+    "nn", "conversion", "hf", "compat", "cli",
 ]  # fmt: skip
 """Each room may import from those before it in this list, never from one behind it."""
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from front_end import complaints
 
 from tilewright.emulator import run
 from tilewright.errors import EmulationError
 from tilewright.runtime import dlpack
 from tilewright.targets.metal.emulation import METAL
-from tilewright.targets.metal.front_end import complaints
 
 NAMES = {
     "bool_": (np.bool_, "bool"), "float16": (np.float16, "float16_t"), "bfloat16": (ml_dtypes.bfloat16, "bfloat16_t"),

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from front_end import complaints
 
 from tilewright.emulator import run
 from tilewright.errors import EmulationError
 from tilewright.targets.metal.emulation import METAL
-from tilewright.targets.metal.front_end import complaints
 
 CASTS = ("fp16", "bf16", "int32", "int16", "int8", "uint8")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from front_end import complaints
 
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as of
-from tilewright.targets.metal.front_end import complaints
 
 
 def product(M: int, N: int, K: int, dtype: str, layout: str, tile: tuple[int, int, int], safe: float = 0.0) -> Any:

@@ -10,6 +10,7 @@ import pytest
 from stand_in_mlx import ATTRIBUTES, UTILS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
+from front_end import complaints
 from repository_programs import ALL, Program
 
 from tilewright.errors import TilewrightError
@@ -17,7 +18,6 @@ from tilewright.ir.nodes import Buffer, Function, Var
 from tilewright.ir.visitor import kernels
 from tilewright.machine.apple import FAMILIES
 from tilewright.targets.metal.emit import PARTS, MlxKernel, part_text
-from tilewright.targets.metal.front_end import complaints
 
 HEAD = "#include <metal_stdlib>\nusing namespace metal;\n"
 

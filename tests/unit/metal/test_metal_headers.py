@@ -16,13 +16,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "emulator"))
 from changed_constants import Constant, constants
+from front_end import complaints
 
 from tilewright.emulator import run
 from tilewright.emulator.launch import Emulation
 from tilewright.errors import EmulationFailed
 from tilewright.targets.metal.emit import PARTS, part_text
 from tilewright.targets.metal.emulation import METAL
-from tilewright.targets.metal.front_end import complaints
 
 THREADS = 64
 TEXT = (Path(__file__).parent / "every_function.metal").read_text()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matmul"))
+from front_end import complaints
 from products import product as multiplied
 from products import random_weight
 
@@ -24,7 +25,6 @@ from tilewright.errors import EmulationError, EmulationFailed
 from tilewright.runtime.arguments import Binder
 from tilewright.runtime.emulation import emulate_program
 from tilewright.runtime.kernel import Kernel
-from tilewright.targets.metal.front_end import complaints
 
 METAL = "metal -arch=apple7"
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+from front_end import complaints
 from printing_programs import PRINTING
 from test_cuda_prints import copies, interpreted
 
 import tilewright
 import tilewright.language as T
 from tilewright.errors import EmulationError, MissingCapability, SharedMemoryExceeded
-from tilewright.targets.metal.front_end import complaints
 
 
 @pytest.mark.parametrize("program", PRINTING)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matmul"))
+from front_end import complaints
 from products import close, product, random_weight
 
 import tilewright
@@ -23,7 +24,6 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product
 from tilewright.matmul.tiers import masked
 from tilewright.quant import QuantizedWeight
-from tilewright.targets.metal.front_end import complaints
 
 METAL = "metal -arch=apple7"
 

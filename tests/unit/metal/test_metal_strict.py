@@ -10,7 +10,7 @@ import re
 import subprocess
 from dataclasses import dataclass
 
-from tilewright.targets.metal.front_end import FLAGS, STRICT, clang, complaints
+from front_end import FLAGS, STRICT, clang, complaints
 
 HEADERS = ("metal_stdlib", "metal_logging")
 HEAD = "".join(f"#include <{name}>\n" for name in HEADERS) + "using namespace metal;\n"

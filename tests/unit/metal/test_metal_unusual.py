@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matmul"))
+from front_end import complaints
 from products import product, random_weight
 
 import tilewright
 import tilewright.language as T
-from tilewright.targets.metal.front_end import complaints
 
 METAL = "metal -arch=apple7"
 rng = np.random.default_rng(7)

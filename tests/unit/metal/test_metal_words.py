@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from front_end import complaints
 
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.targets.metal.front_end import complaints
 
 METAL = "metal -arch=apple7"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tile_files.cases import BadFileTest, read_cases, run_case, update_file
+from tile_files.kinds import UnknownPass, find_pass, machine
 
 from tilewright.errors import TilewrightError
-from tilewright.testing.filetests import BadFileTest, read_cases, run_case, update_file
-from tilewright.testing.kinds import UnknownPass, find_pass, machine
 
 PROGRAM = "def f(A: int32[8]):\n    with kernel(blocks={bx: 8}, threads={tx: 1, ty: 1, tz: 1}):\n        A[bx] = 1\n"
 

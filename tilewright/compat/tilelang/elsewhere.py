@@ -52,7 +52,7 @@ _ADVICE: dict[str, tuple[str, ...]] = {
     "pass configs=[...] to autotune: templates give hints for their own work": (
         "get_roller_hints_from_func", "get_roller_hints_from_output_nodes", "DefaultPolicy", "TensorCorePolicy",
     ),
-    "ask kernel.resources(), kernel.explain() or tilewright.testing": ("LowerTrace", "visualize_ir"),
+    "ask kernel.resources(), kernel.explain() or kernel.program.traces": ("LowerTrace", "visualize_ir"),
     "this machine is no GPU of AMD's: compile with target='hip -arch=gfx942'": ("CDNA",),
     "leave it out: tilewright's compiler is no pass of TVM's": (
         "get_pass_context", "transform_func", "PassContext", "PassManager", "Simplify",

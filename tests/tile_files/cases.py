@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tile_files import execution  # noqa: F401  (registers its kinds)
+from tile_files.kinds import KINDS
 from tilewright.errors import TilewrightError, near
 from tilewright.ir.nodes import Function
 from tilewright.ir.parser import parse
-from tilewright.testing import execution  # noqa: F401  (registers its kinds)
-from tilewright.testing.kinds import KINDS
 from tilewright.texts import keep_lines, read_text, write_text
 
 DIVIDER, ARROW = "====", "----"

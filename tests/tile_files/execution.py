@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tile_files.kinds import Read, kind, with_fields
 from tilewright.compiler import compile_function
 from tilewright.errors import TilewrightError
 from tilewright.interpreter import interpret
@@ -22,7 +23,6 @@ from tilewright.ir.verifier import verify
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import TARGETS
 from tilewright.targets.registry import resolve
-from tilewright.testing.kinds import Read, kind, with_fields
 
 MACHINE_OPTIONS = ("arch",)
 EMULATED = ("cuda -arch=sm_90a",)

@@ -1,0 +1,1 @@
+"""File tests: their cases and kinds."""

@@ -1,1 +1,0 @@
-"""Tools of the test suite: file tests and their kinds."""
