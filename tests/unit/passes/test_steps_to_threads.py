@@ -1,0 +1,258 @@
+"""The steps that make one thread's work of a block's, each alone: what is printed, which thread holds what, barriers by hand,
+channels, registers; and the places of packed weights."""
+
+from __future__ import annotations
+
+import pytest
+from one_pass import changed_text, machine, made, result_of
+
+import tilewright.targets.registry  # noqa: F401  (what machines do by name)
+from tilewright.errors import TilewrightError
+from tilewright.ir.nodes import Buffer
+from tilewright.ir.parser import parse
+from tilewright.ir.printer import print_program
+from tilewright.layout.panels import PanelLayout
+from tilewright.passes.context import Context, Facts, Pass
+from tilewright.passes.lower.apply_operand_layouts import apply_packed_layouts
+from tilewright.passes.lower.assign_threads import assign_threads
+from tilewright.passes.lower.lower_barriers import lower_barriers
+from tilewright.passes.lower.lower_channels import lower_channels
+from tilewright.passes.thread.check_registers import check_registers
+from tilewright.passes.tile.layouts.infer_layouts import infer_layouts
+from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
+from tilewright.passes.tile.words.lower_prints import lower_prints
+from tilewright.targets.cpu.arch import arch
+
+OWN = "layout=layout(shape=(64, 64), digits=('8:t16 8:r4', '4:r1 16:t1'))"
+"""Rows of 16 threads, each of them with four columns."""
+
+DOUBLED = """\
+@stage("traced")
+def f(A: float32[64, 64], C: float32[64, 64]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        tile = fragment(float32[64, 64])
+        for i, j in parallel(64, 64):
+            tile[i, j] = A[i, j] * 2.0
+        for i, j in parallel(64, 64):
+            C[i, j] = tile[i, j]
+"""
+
+LAID_OUT = changed_text(
+    DOUBLED, ("traced", "laid_out"), ("[64, 64])\n        for", f"[64, 64], {OWN})\n        for"),
+    ("parallel(64, 64)", f"parallel(64, 64, {OWN})"),
+)  # fmt: skip
+
+OF_A_THREAD = """\
+@stage("threaded")
+def f(A: float32[64, 64], C: float32[64, 64]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        tile = register(float32[32])
+        for g in unroll(8):
+            i: int32 = g * 8 + tx // 16
+            j: int32 = tx % 16 * 4
+            A_part = register(float32[4])
+            A_part[0].x4 = A[i, j].x4
+            for v in unroll(4):
+                tile[g * 4 + v] = A_part[v] * 2.0
+        for g in unroll(8):
+            i: int32 = g * 8 + tx // 16
+            j: int32 = tx % 16 * 4
+            C_part = register(float32[4])
+            for v in unroll(4):
+                C_part[v] = tile[g * 4 + v]
+            C[i, j].x4 = C_part[0].x4
+"""
+
+PRINTED = """\
+@stage("traced")
+def f(A: float32[8, 4]):
+    with kernel(blocks={bx: 1}, threads={tx: 32, ty: 1, tz: 1}):
+        acc = fragment(float32[8, 4])
+        print("after", acc)
+        for i, j in parallel(8, 4):
+            print("each", A[i, j])
+"""
+
+SHOWN = changed_text(
+    PRINTED,
+    ('        print("after", acc)\n', """\
+        acc_shown = shared(float32[8, 4])
+        for i, j in parallel(8, 4):
+            acc_shown[i, j] = acc[i, j]
+        if tx == 0:
+            for i in range(8):
+                print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {}", bx, i, 0, 4, \
+acc_shown[i, 0], acc_shown[i, 1], acc_shown[i, 2], acc_shown[i, 3], dtype=bool)
+"""),
+    ('print("each", A[i, j])', 'print_line("[block {}] each {}", bx, A[i, j], dtype=bool)'),
+)  # fmt: skip
+
+BY_HAND = """\
+@stage("laid_out")
+def f(A: float32[64, 64], C: float32[64, 64]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        tile = shared(float32[64, 64], layout=layout(shape=(64, 64), digits=('64:m64', '64:m1')))
+        ready = barrier(uint64[1])
+        begin_barriers(ready, "block", uint32(128), dtype=bool)
+        copy(token="tma", source=A, destination=tile, prefer="bulk", barrier=ready)
+        mbarrier_arrive(ready, dtype=bool)
+        mbarrier_wait(ready, uint32(0), dtype=bool)
+"""
+
+BY_ONE_THREAD = changed_text(
+    BY_HAND,
+    ('        begin_barriers(ready, "block", uint32(128), dtype=bool)\n', """\
+        if tx == 0:
+            mbarrier_init(ready, uint32(128), dtype=bool)
+            fence_mbarrier_init(dtype=bool)
+        sync_threads(dtype=bool)
+"""),
+    ("        copy(", """\
+        if tx == 0:
+            mbarrier_expect_tx(ready, 16384, dtype=bool)
+            copy("""),
+)  # fmt: skip
+
+RING = """\
+@stage("laid_out")
+def f(A: float16[512, 64], C: float32[64, 64]):
+    with kernel(blocks={bx: 1}, threads={tx: 256, ty: 1, tz: 1}):
+        ring = shared(float16[2, 64, 64], layout=layout(shape=(2, 64, 64), digits=('2:m4096', '64:m64', '64:m1')))
+        channel("loads", ring, stages=2, writers=("loader",), readers=("worker",), scope="block")
+        with roles():
+            with role("loader", warps=4):
+                for k in range(8):
+                    acquire("loads", k)
+                    copy(source=A[k * 64 : +64, :], destination=ring[k % 2, :, :], prefer="bulk")
+                    publish("loads", k)
+            with role("worker", warps=4):
+                for k in range(8):
+                    receive("loads", k)
+                    for i, j in parallel(64, 64, LAYOUT):
+                        C[i, j] = float32(ring[k % 2, i, j])
+                    release("loads", k)
+""".replace("LAYOUT", OWN)
+
+COUNTED = changed_text(
+    RING,
+    ('        channel("loads", ring, stages=2, writers=("loader",), readers=("worker",), scope="block")\n', """\
+        loads_full = barrier(uint64[2])
+        loads_empty = barrier(uint64[2])
+        if tx == 0:
+            for slot in unroll(2):
+                mbarrier_init(loads_full[slot : +1], 1, dtype=bool)
+                mbarrier_init(loads_empty[slot : +1], 4, dtype=bool)
+            fence_mbarrier_init(dtype=bool)
+        sync_threads(dtype=bool)
+"""),
+    ("""\
+                for k in range(8):
+                    acquire("loads", k)
+                    copy(source=A[k * 64 : +64, :], destination=ring[k % 2, :, :], prefer="bulk")
+                    publish("loads", k)
+""", """\
+                if tx == 0:
+                    for k in range(8):
+                        mbarrier_wait(loads_empty[uint32(k) % 2 : +1], uint32(k) // 2 & 1 ^ 1, dtype=bool)
+                        mbarrier_arrive_expect_tx(loads_full[uint32(k) % 2 : +1], 8192, dtype=bool)
+                        copy(source=A[k * 64 : +64, :], destination=ring[k % 2, :, :], prefer="bulk")
+"""),
+    ('receive("loads", k)', "mbarrier_wait(loads_full[uint32(k) % 2 : +1], uint32(k) // 2 & 1, dtype=bool)"),
+    ('                    release("loads", k)\n', """\
+                    fence_proxy_async_shared(dtype=bool)
+                    sync_warp(dtype=bool)
+                    if tx % 32 == 0:
+                        mbarrier_arrive(loads_empty[uint32(k) % 2 : +1], dtype=bool)
+"""),
+)  # fmt: skip
+
+STEPS = {
+    infer_layouts: (DOUBLED, LAID_OUT),
+    assign_threads: (LAID_OUT, OF_A_THREAD),
+    lower_prints: (PRINTED, SHOWN),
+    lower_barriers: (BY_HAND, BY_ONE_THREAD),
+    lower_channels: (RING, COUNTED),
+}
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_before_and_after(step: Pass) -> None:
+    before, after = STEPS[step]
+    assert made(step, before) == after
+
+
+def test_programs_without_any_of_it_stay_as_they_are() -> None:
+    for step in (lower_prints, lower_barriers, lower_channels):
+        program = parse(LAID_OUT)
+        assert step(program, machine()) is program
+
+
+WIDER = OWN.replace("8:t16 8:r4", "16:t16 4:r4")
+OF_BLOCK = 'readers=("worker",), scope="block"'
+
+REFUSALS = [
+    (
+        lower_channels, RING, [('acquire("loads", k)\n', "pass\n"), ('publish("loads", k)', "pass")],
+        "this copy fills a slot of 'loads' that its role has not acquired",
+    ),
+    (
+        lower_channels, RING, [('prefer="bulk"', 'prefer="bulk", multicast=True')],
+        "this copy is sent to all blocks of the cluster, but 'loads' joins those of one block",
+    ),
+    (
+        lower_channels, RING, [(OF_BLOCK, OF_BLOCK.replace("block", "warpgroup"))],
+        "the channel 'loads' joins the roles of a warpgroup",
+    ),
+    (
+        infer_layouts, DOUBLED, [("[64, 64])\n        for", f"[64, 64], {WIDER})\n        for")],
+        "this layout is one of 256 threads, but 128 work here",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("step", "text", "changes", "expected"), REFUSALS)
+def test_refusals(step: Pass, text: str, changes: list[tuple[str, str]], expected: str) -> None:
+    with pytest.raises(TilewrightError) as refusal:
+        result_of(step, changed_text(text, *changes))
+    assert expected in str(refusal.value)
+
+
+SPILLS = """\
+@stage("final")
+def f(A: float32[1]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        c = register(float32[320])
+        c[0] = A[0]
+"""
+
+
+@pytest.mark.parametrize(("size", "warned"), [(320, True), (255, False)])
+def test_fragments_that_do_not_fit_are_named(size: int, warned: bool) -> None:
+    context = machine()
+    text = changed_text(SPILLS, ("320", str(size)))
+    assert made(check_registers, text, context) == text
+    expected = f"fragments need {size} registers of each thread, of 255: they will spill, c first with {size}"
+    assert [one.message for one in context.diagnostics] == [expected] * warned
+    assert [one.hint for one in context.diagnostics] == ["it fits with 256 threads, or c of half its size"] * warned
+
+
+PACKED = """\
+@stage("lowered")
+def f(B: tensor(int8[32, 8], packed=True), C: int8[1]):
+    with kernel(blocks={bx: 1}, threads={tx: 1, ty: 1, tz: 1}):
+        C[0] = B[17, 5]
+"""
+
+
+def test_elements_of_packed_weights_are_read_where_they_lie() -> None:
+    """The element of row 17 and column 5 is in the second panel of 16 rows, four of whose elements lie together."""
+    program = parse(PACKED)
+    weight = program.params[0]
+    layout = PanelLayout(32, 8, True, 16, 4)
+    operand = PhysicalOperand(Buffer("B_panels", (layout.size,), weight.dtype, "global"), layout)
+    context = Context(arch({"arch": "avx512"}), facts=Facts().having(FACT, {weight: operand}))
+    found = print_program(apply_packed_layouts(program, context))
+    view = "        B_elements = register(int8[256], source=B)\n"
+    place = 16 * 8 + 5 // 4 * 64 + (17 - 16) * 4 + 5 % 4
+    assert found == changed_text(PACKED, ("        C[0] = B[17, 5]", f"{view}        C[0] = B_elements[{place}]"))
+    assert apply_packed_layouts(program, machine()) is program
