@@ -80,6 +80,11 @@ class Arch:
         fits = threads <= self.max_threads and shared_bytes <= self.shared_bytes and registers <= self.registers
         return int(fits)
 
+    @property
+    def fragment_registers(self) -> int:
+        """Registers of a thread that fragments may take; the others hold addresses, indices, operands on their way."""
+        return self.registers - 40
+
     def has(self, feature: str) -> bool:
         return feature in self.features
 

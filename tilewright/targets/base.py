@@ -114,9 +114,13 @@ def arch_of(
         )
     if "cores" not in options:
         return found
-    if not str(options["cores"]).isdigit() or int(options["cores"]) < 1:
-        raise UnknownTarget(f"cores={options['cores']!r} is not a number of {cores}")
-    return replace(found, cores=int(options["cores"]))
+    count = str(options["cores"])
+    if not count.isdecimal() or int(count) < 1:
+        raise UnknownTarget(
+            f"cores={count} is no number of {cores}: a GPU has one at least",
+            hint=f"leave it out for those of {found.name}, {found.cores}" if found.cores else None,
+        )
+    return replace(found, cores=int(count))
 
 
 def known_name(target: str, name: str, known: Iterable[str], full: str | None = None) -> str:

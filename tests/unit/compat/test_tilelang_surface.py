@@ -308,6 +308,12 @@ def test_configurations_say_how_things_are_made_and_may_fail():
         tilelang.autotune(configs=[{"block": 8, "pass_configs": {"tl.nothing": 1}}], warmup=0.1, rep=0.1)(factory)(64)
 
 
+@pytest.mark.parametrize("make", [tilelang.compile, tilelang.jit])
+def test_pass_configs_that_are_no_dict(make):
+    with pytest.raises(tilewright.TilewrightError, match="pass_configs is a list, expected a dict"):
+        make(add_one, target="c", pass_configs=["tl.disable_tma_lower"])
+
+
 @pytest.mark.parametrize("out_idx", [5, [3], "x", [0.5], [-4]])
 def test_outputs_that_are_no_parameters(out_idx):
     with pytest.raises(ValueError, match="is no tensor parameter of main"):

@@ -67,7 +67,10 @@ def test_capabilities_grow():
     [
         ({"arch": "sm_99"}, "no architecture 'sm_99'", "sm_90"),
         ({"arch": "sm_90a", "speed": "1"}, "no option 'speed'", "arch, cores"),
-        ({"arch": "sm_90a", "cores": "many"}, "cores='many'", ""),
+        *(
+            ({"arch": "sm_90a", "cores": cores}, f"cores={cores} is no number of multiprocessors: a GPU has one", "132")
+            for cores in ("many", "0", "-1", "²", "1.5")
+        ),
     ],
 )
 def test_unknown_names_are_refused(options, message, hint):

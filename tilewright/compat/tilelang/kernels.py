@@ -303,7 +303,7 @@ class JITImpl:
         self.out_idx, self.target, self.func, self.options = out_idx, target, function, options
         self.signature = inspect.signature(function)
         self.is_direct = isinstance(self.jitted, JITFunction)
-        self.texts = texts_before(options.get("compile_flags"), options.get("pass_configs"))  # type: ignore[arg-type]
+        self.texts = texts_before(options.get("compile_flags"), options.get("pass_configs"))
         self._wrapped: dict[int, JITKernel] = {}
         """The object of each kernel, which `jitted` keeps."""
 

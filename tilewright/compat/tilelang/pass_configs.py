@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from tilewright.errors import an
 from tilewright.language.compiler_flags import texts_of_flags
 from tilewright.specialization import InvalidUse
 
@@ -54,16 +55,22 @@ PassConfigKey = Enum(  # type: ignore[misc]  # whose members are made
 PassConfigKey.__doc__ = "Keys of ``pass_configs``.  All say how something is made, which tilewright decides for itself."
 
 
-def texts_before(compile_flags: object, pass_configs: Mapping[object, object] | None) -> tuple[str, ...]:
+def texts_before(compile_flags: object, pass_configs: object) -> tuple[str, ...]:
     """Texts that flags of the device's compiler put before the kernels; keys that TileLang has not are refused."""
-    check_pass_configs(pass_configs)
-    given = {str(getattr(key, "value", key)): value for key, value in (pass_configs or {}).items()}
+    given = check_pass_configs(pass_configs)
     return (*texts_of_flags(compile_flags), *texts_of_flags(given.get("tl.device_compile_flags")))
 
 
-def check_pass_configs(pass_configs: Mapping[object, object] | None) -> None:
-    """Refuse keys that TileLang has not."""
+def check_pass_configs(pass_configs: object) -> dict[str, object]:
+    """The values by the names of their keys; what is no mapping, and keys that TileLang has not, are refused."""
+    if not isinstance(pass_configs, Mapping | None):
+        raise InvalidUse(
+            f"pass_configs is {an(type(pass_configs).__name__)}, expected a dict",
+            hint="write pass_configs={tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}",
+        )
+    given = {str(getattr(key, "value", key)): value for key, value in (pass_configs or {}).items()}
     known = {key.value for key in PassConfigKey}
-    for key in pass_configs or {}:
-        if getattr(key, "value", key) not in known and not str(key).startswith(("tirx.", "tir.")):
+    for key in given:
+        if key not in known and not key.startswith(("tirx.", "tir.")):
             raise InvalidUse(f"pass_configs has no key {key!r}", hint="tilelang.PassConfigKey lists the keys")
+    return given

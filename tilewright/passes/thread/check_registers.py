@@ -19,9 +19,6 @@ from tilewright.ir.visitor import children, find, kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 
-OTHER = 40
-"""Registers of a thread that hold no fragment: addresses, indices, operands on their way."""
-
 _PARTS = {2: "half", 4: "a quarter of", 8: "an eighth of"}
 
 
@@ -43,7 +40,7 @@ def roomier(kernel: Kernel, arch: Arch) -> str:
     """The nearest number of threads, and size of the largest fragment, with which a kernel that spills would not."""
     most, largest = registers_needed(kernel.body)
     factor = 2
-    while most > factor * (arch.registers - OTHER):
+    while most > factor * arch.fragment_registers:
         factor *= 2
     ways = [f"{kernel.num_threads * factor} threads"] if kernel.num_threads * factor <= arch.max_threads else []
     if largest is not None:

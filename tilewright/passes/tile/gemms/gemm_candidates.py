@@ -18,9 +18,6 @@ from tilewright.ops.sparse_gemm import SparseGemm
 SWIZZLED_ROWS = 8
 """Rows after which the pattern of every swizzle begins again."""
 
-MAXIMUM_ACCUMULATOR = 208
-"""32-bit registers of a thread that one accumulator may take, of 255."""
-
 METADATA_BYTES = 4
 """Metadata of a step of k is read by the word."""
 
@@ -28,7 +25,8 @@ SPARSE_STEP_BYTES = 64
 """Bytes along k that one sparse instruction reads of b by descriptor: they lie within one span of a swizzle."""
 
 MAXIMUM_COPY = 128
-"""The same where fewer warps share the tile than the block has, so that it can be had for less."""
+"""32-bit registers of a thread that an accumulator may take where fewer warps share the tile than the block has: it can
+be had for less."""
 
 
 Spans = Mapping[Buffer, int]
@@ -62,7 +60,7 @@ def candidates_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles:
         if reason is None:
             groups = 0 if threads % instruction.threads else threads // instruction.threads
             plans = list(
-                _group_plans(gemm, groups, instruction, by_rows, tiles)
+                _group_plans(gemm, groups, instruction, by_rows, tiles, arch.fragment_registers)
                 if instruction.asynchronous
                 else _warp_plans(gemm, groups, instruction, by_rows)
             )
@@ -210,9 +208,10 @@ def _is_named(region: Region, transposed: bool) -> bool:
 
 
 def _group_plans(
-    gemm: Product, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Spans
+    gemm: Product, groups: int, instruction: MatrixInstruction, by_rows: bool, tiles: Spans, registers: int
 ) -> Iterator[GemmPlan]:
-    """Ways to share the tile among warpgroups, those that read shared memory least first."""
+    """Ways to share the tile among warpgroups, those that read shared memory least first; an accumulator takes so many
+    registers of a thread at the most."""
     found = []
     for rows, columns in _factors(groups):
         if gemm.m % (rows * instruction.m) or gemm.n % columns:
@@ -224,7 +223,7 @@ def _group_plans(
         if n is None:
             continue
         plan = GemmPlan(instruction.sized(n), rows, columns, gemm.m, gemm.n, gemm.k, across=across)
-        if _accumulator(plan) <= MAXIMUM_ACCUMULATOR:
+        if _accumulator(plan) <= registers:
             found.append((plan.tiles_m * plan.tiles_n * (instruction.m + n), rows, plan))
     wanted = _wanted(gemm, groups, by_rows)
     plans = [plan for _, _, plan in sorted(found, key=lambda one: (one[0], -one[1]))]
