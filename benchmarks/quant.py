@@ -27,8 +27,7 @@ from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant import FACTORIES, chosen
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
-from tilewright.machine.fragment_codes import E2M1, SIGNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import E2M1, SIGNS, FragmentRecords
 from tilewright.matmul import PackedWeight, quant_matmul
 
 CASES = "28672x8192x1,28672x8192x8,28672x8192x16,8192x28672x1,8192x28672x8,8192x28672x16,4096x4096x1,4096x4096x8,4096x4096x16"

@@ -29,8 +29,7 @@ from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import HOPPER, ceil_div
 from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of
 
 NAMES_BEFORE = {'"turned"': '"swapped"', '"kernel": "medium"': '"kernel": "wgmma"'}

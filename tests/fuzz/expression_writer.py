@@ -11,8 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tilewright.ir.dtypes import ALL
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir import ALL, INTRINSICS
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")

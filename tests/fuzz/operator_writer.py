@@ -19,12 +19,9 @@ from tile_writer import Part, Tile, TileWriter, shape_text
 
 import tilewright.ops  # noqa: F401  (registers the operators)
 from tilewright.formats.sparse import compress, prune
-from tilewright.ir import nodes
-from tilewright.ir.dtypes import ALL, DType
-from tilewright.ir.nodes import TILE_OPERATORS, Buffer, Expr, Region, TileOperator
-from tilewright.ops.base import compute_dtype
+from tilewright.ir import ALL, TILE_OPERATORS, Buffer, DType, Expr, Region, TileOperator, nodes
+from tilewright.ops import COMBINE, compute_dtype
 from tilewright.ops.product import POLICIES
-from tilewright.ops.reduce import COMBINE
 
 Recipe = Callable[[TileWriter], bool]
 RECIPES: dict[str, Recipe] = {}

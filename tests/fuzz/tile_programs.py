@@ -13,8 +13,7 @@ import numpy as np
 
 import tilewright.language as T
 from tilewright.compat.tilelang.layout import make_swizzled_layout
-from tilewright.ir.dtypes import ALL, FLOAT64, pack
-from tilewright.ir.nodes import TILE_OPERATORS, Expr
+from tilewright.ir import ALL, FLOAT64, TILE_OPERATORS, Expr, pack
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import record_operator
 from tilewright.language.proxies import as_expr, is_number

@@ -6,11 +6,8 @@ Lanes lie in its products as in those of no other machine: bits of a row's numbe
 from __future__ import annotations
 
 from tilewright.ir.dtypes import ALL
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
-from tilewright.machine.rates import Rates
+from tilewright.layout import REGISTER, THREAD, Layout
+from tilewright.machine import GLOBAL, REGISTERS, SHARED, Arch, CopyInstruction, MatrixInstruction, Rates
 
 LANES = 64
 

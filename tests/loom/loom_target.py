@@ -12,12 +12,9 @@ from loom_machine import LOOM, PRODUCTS
 
 from tilewright.errors import MissingCapability
 from tilewright.interpreter.evaluate import SPECIAL_CALLS
-from tilewright.ir import nodes
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Function
+from tilewright.ir import INTRINSICS, Function, nodes
 from tilewright.machine.arch import Arch
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.reduce import Reduce
+from tilewright.ops import Gemm, Reduce
 from tilewright.targets.base import TARGETS, Source, Target, arch_of, known_name
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.emulation import WORDS, Vocabulary

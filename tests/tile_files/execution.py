@@ -15,10 +15,7 @@ from tile_files.kinds import Read, kind, with_fields
 from tilewright.compiler import compile_function
 from tilewright.errors import TilewrightError
 from tilewright.interpreter import interpret
-from tilewright.ir.dtypes import DType, pack, unpack
-from tilewright.ir.nodes import Buffer, Expr, Function, Var
-from tilewright.ir.signature import size_variables
-from tilewright.ir.sizes import evaluate
+from tilewright.ir import Buffer, DType, Expr, Function, Var, evaluate, pack, size_variables, unpack
 from tilewright.ir.verifier import verify
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.base import TARGETS

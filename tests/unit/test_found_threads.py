@@ -12,8 +12,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import ChannelMisuse, DivergentWork
 from tilewright.interpreter.over_threads import over_threads
-from tilewright.ir.dtypes import ALL
-from tilewright.ir.nodes import Var, binary, cast, const
+from tilewright.ir import ALL, Var, binary, cast, const
 from tilewright.language.mistakes import MisplacedRole
 
 NVIDIA = ("cuda -arch=sm_80", "cuda -arch=sm_90a")

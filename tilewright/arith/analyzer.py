@@ -17,10 +17,8 @@ from tilewright.arith.ranges import interval_of, interval_of_form, residue_of_fo
 from tilewright.arith.rebuild import rebuild
 from tilewright.arith.simplifier import form_of, simplified
 from tilewright.arith.state import State, is_index
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir import INTRINSICS, find, same
 from tilewright.ir.nodes import Binary, Buffer, Call, Const, Expr, Extent, Load, Var, expr, index_binary, is_literal
-from tilewright.ir.structure import same
-from tilewright.ir.visitor import find
 
 
 @dataclass(slots=True, eq=False)

@@ -8,8 +8,7 @@ from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import interval_of_form, residue_of_form
 from tilewright.arith.rebuild import commutative, rebuild, type_of
 from tilewright.arith.state import State
-from tilewright.ir.dtypes import BOOL, DType
-from tilewright.ir.nodes import Binary, Expr
+from tilewright.ir import BOOL, Binary, DType, Expr
 
 
 def slack(op: str, a: Linear, b: Linear) -> Linear:

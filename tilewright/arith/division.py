@@ -14,8 +14,7 @@ from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import interval_of_form, residue_of, residue_of_form
 from tilewright.arith.rebuild import operation
 from tilewright.arith.state import State
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Binary, Expr
+from tilewright.ir import Binary, DType, Expr
 
 
 def floordiv(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:

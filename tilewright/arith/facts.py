@@ -12,8 +12,7 @@ from typing import Any
 
 from tilewright.arith.intervals import Interval
 from tilewright.arith.linear import Linear
-from tilewright.ir.nodes import Expr, Var
-from tilewright.ir.visitor import walk
+from tilewright.ir import Expr, Var, walk
 
 
 @dataclass(slots=True)

@@ -10,8 +10,7 @@ from collections.abc import Hashable
 from typing import Any, TypeAlias
 
 from tilewright.arith.linear import Linear
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Binary, Buffer, Call, Cast, Const, Expr, Load, Record, Region, Select, Unary, Var
+from tilewright.ir import Binary, Buffer, Call, Cast, Const, DType, Expr, Load, Record, Region, Select, Unary, Var
 from tilewright.ir.visitor import children, fields_of, find
 
 Name: TypeAlias = "Var | Buffer | str"

@@ -12,8 +12,7 @@ from tilewright.arith.proof import nonnegative
 from tilewright.arith.ranges import Residue, interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import operation
 from tilewright.arith.state import State, is_index
-from tilewright.ir.nodes import COMPARISONS, OPPOSITE, Binary, Const, Expr, Unary, Var
-from tilewright.ir.visitor import walk
+from tilewright.ir import COMPARISONS, OPPOSITE, Binary, Const, Expr, Unary, Var, walk
 
 
 def learn(state: State, condition: Expr, truth: bool = True) -> None:

@@ -12,9 +12,8 @@ from typing import Any
 
 from tilewright.arith.rules import RULES, Rule
 from tilewright.arith.state import State
-from tilewright.ir.dtypes import BOOL, DType
+from tilewright.ir import BOOL, Binary, Const, DType, Expr, Select, Unary, result_dtype
 from tilewright.ir.expression_parser import OPERATORS
-from tilewright.ir.nodes import Binary, Const, Expr, Select, Unary, result_dtype
 
 Pattern = tuple[Any, ...]
 """``("any", name)``, ``("literal", name)``, ``("value", v)``, or ``(node class, op, *patterns)``."""

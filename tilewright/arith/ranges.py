@@ -10,8 +10,7 @@ from tilewright.arith import intervals
 from tilewright.arith.intervals import Interval
 from tilewright.arith.linear import Linear
 from tilewright.arith.state import State, is_index
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Binary, Call, Cast, Const, Expr, Select, Unary
+from tilewright.ir import Binary, Call, Cast, Const, DType, Expr, Select, Unary
 
 Residue: TypeAlias = "tuple[int, int]"
 """``(m, r)``: the value is ``r`` modulo ``m``; it is ``r`` itself where ``m`` is 0, anything where it is 1."""

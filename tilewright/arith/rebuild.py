@@ -6,8 +6,7 @@ from tilewright.arith import linear
 from tilewright.arith.linear import Linear, Monomial
 from tilewright.arith.ranges import interval_of_form
 from tilewright.arith.state import State, wrapped
-from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Binary, Cast, Expr, Unary
+from tilewright.ir import INT32, INT64, Binary, Cast, DType, Expr, Unary
 
 
 def rebuild(state: State, form: Linear, dtype: DType) -> Expr:

@@ -20,10 +20,8 @@ from tilewright.arith.matching import rewrite
 from tilewright.arith.ranges import interval_of, interval_of_form, residue_of_form
 from tilewright.arith.rebuild import commutative, operation, rebuild
 from tilewright.arith.state import State, is_index, wrapped
+from tilewright.ir import INTRINSICS, DType, fields_of
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import fields_of
 
 Value: TypeAlias = "Linear | ir.Expr"
 

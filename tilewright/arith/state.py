@@ -10,8 +10,7 @@ from tilewright.arith import linear
 from tilewright.arith.facts import Facts
 from tilewright.arith.interning import Interner
 from tilewright.arith.linear import Linear
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Const, Expr
+from tilewright.ir import Const, DType, Expr
 
 
 def is_index(dtype: DType) -> bool:

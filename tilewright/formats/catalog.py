@@ -14,8 +14,7 @@ from collections.abc import Iterator
 
 from tilewright.errors import UnknownFormat
 from tilewright.formats.number import Format
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
+from tilewright.ir import DType, dtypes
 
 NF4 = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,

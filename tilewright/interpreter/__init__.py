@@ -10,8 +10,7 @@ import tilewright.ops  # noqa: F401  (registers the operators)
 from tilewright.interpreter.arguments import bind_arguments
 from tilewright.interpreter.execute import Executor
 from tilewright.interpreter.poison import poison, poisoned
-from tilewright.ir.nodes import WARP, Function
-from tilewright.ir.signature import counted_workspaces
+from tilewright.ir import WARP, Function, counted_workspaces
 
 __all__ = ["interpret", "poison", "poisoned"]
 

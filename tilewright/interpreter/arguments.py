@@ -11,9 +11,8 @@ from tilewright.errors import an
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Memory, as_row, row_major
 from tilewright.interpreter.poison import poisoned
+from tilewright.ir import BOOL, UINT8, Buffer, Function, Var
 from tilewright.ir.arguments import Expectations, numpy_view
-from tilewright.ir.dtypes import BOOL, UINT8
-from tilewright.ir.nodes import Buffer, Function, Var
 
 
 def bind_arguments(state: Evaluator, function: Function, arguments: Sequence[object]) -> tuple[np.ndarray, ...]:

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.errors import InternalError
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
+from tilewright.ir import DType, dtypes
 from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ops.rounding import cast_array, round_float, wrap
 

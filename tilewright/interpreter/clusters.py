@@ -11,8 +11,7 @@ from tilewright.errors import BarrierMisuse
 from tilewright.interpreter.barriers import barriers_of
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.tiles import read_region, write_region
-from tilewright.ir.nodes import Call, Kernel
-from tilewright.ir.visitor import find, walk
+from tilewright.ir import Call, Kernel, find, walk
 from tilewright.ops.copy import Copy
 
 TOGETHER = (

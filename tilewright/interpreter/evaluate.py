@@ -13,9 +13,7 @@ from tilewright.interpreter import arithmetic
 from tilewright.interpreter.arithmetic import Numbers
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.state import Mask, State, any_active, both, without
-from tilewright.ir import nodes
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Call, Expr, Region
+from tilewright.ir import INTRINSICS, Call, Expr, Region, nodes
 from tilewright.ops.rounding import round_float
 
 

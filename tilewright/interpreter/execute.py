@@ -25,9 +25,7 @@ from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
 from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
 from tilewright.interpreter.tiles import run_operator
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Expr, Seq, Statement, TileOperator, Var
-from tilewright.ir.structure import folds
+from tilewright.ir import Expr, Seq, Statement, TileOperator, Var, folds, nodes
 from tilewright.ops.copy import Copy
 
 assert calls and collectives  # their functions are registered on import

@@ -11,9 +11,7 @@ import numpy as np
 from tilewright.errors import DependentIterations
 from tilewright.interpreter.arithmetic import Numbers, carried
 from tilewright.interpreter.memory import View, as_bits
-from tilewright.ir.nodes import Allocate, Buffer, For, Load, Parallel, Store
-from tilewright.ir.structure import key
-from tilewright.ir.visitor import find
+from tilewright.ir import Allocate, Buffer, For, Load, Parallel, Store, find, key
 
 NOBODY, SEVERAL = -1, -2
 

@@ -19,9 +19,7 @@ from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.state import NOBODY
 from tilewright.interpreter.varying import Varying, find_varying
-from tilewright.ir import nodes
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import Statement
+from tilewright.ir import Statement, nodes, root
 
 Steps: TypeAlias = "Generator[None, None, None]"
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.tiles import read_region
-from tilewright.ir.dtypes import INT32, DType
-from tilewright.ir.nodes import Call, Expr, Load, Print, Region, Var
+from tilewright.ir import INT32, Call, DType, Expr, Load, Print, Region, Var
 from tilewright.ops.prints import PER_LINE, beginning, element_place, line, show_number, words_of
 
 Lane: TypeAlias = "tuple[int, ...]"

@@ -16,8 +16,7 @@ from tilewright.errors import InternalError, Span, WrongPointer
 from tilewright.interpreter.iterations import Meetings
 from tilewright.interpreter.memory import Cell, Memory, View, allocate, flat_length, row_major
 from tilewright.interpreter.varying import Varying
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import WARP, Buffer, Const, Var
+from tilewright.ir import WARP, Buffer, Const, Var, root
 
 Mask = Any
 """Which lanes are active: None for all, else a boolean array that broadcasts to the lanes."""

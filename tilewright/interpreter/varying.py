@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tilewright.ir import nodes
-from tilewright.ir.effects import has_effect, own_writes, root, updates
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir import INTRINSICS, children, find, has_effect, mentioned, nodes, own_writes, root, updates, walk
 from tilewright.ir.nodes import Buffer, Call, Expr, Kernel, Statement, TileOperator, Var
-from tilewright.ir.signature import mentioned
-from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = frozenset({"scalar", "local", "register"})
 """Scopes of which each thread has its own, where it matters."""

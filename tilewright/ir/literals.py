@@ -11,7 +11,7 @@ import enum
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-C = TypeVar("C", bound=type)
+Class = TypeVar("Class", bound=type)
 
 LITERALS: dict[str, Callable[[str], object]] = {}
 """For the name that a value's text starts with: the function that reads the whole text."""
@@ -31,7 +31,7 @@ def register_literal(name: str, parse: Callable[[str], object]) -> None:
     LITERALS[name] = parse
 
 
-def register_record(cls: C) -> C:
+def register_record(cls: Class) -> Class:
     """Class decorator: a frozen dataclass prints as ``Name(field=value, ...)``, an enumeration as ``Name.MEMBER``."""
     RECORDS[cls.__name__] = cls
     return cls

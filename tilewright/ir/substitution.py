@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten, find, variables
 
-T = TypeVar("T")
+Node = TypeVar("Node")
 
 
 class _Substitute(Rewriter):
@@ -39,13 +39,13 @@ class _Substitute(Rewriter):
 
 
 def substitute(
-    node: T, vars: Mapping[ir.Var, ir.Expr] | None = None, buffers: Mapping[ir.Buffer, ir.Buffer] | None = None
-) -> T:
+    node: Node, vars: Mapping[ir.Var, ir.Expr] | None = None, buffers: Mapping[ir.Buffer, ir.Buffer] | None = None
+) -> Node:
     """`node` with variables and buffers replaced.  Nothing is renamed: the caller avoids capture."""
     return _Substitute(vars or {}, buffers or {})(node)
 
 
-def fresh(statement: T) -> T:
+def fresh(statement: Node) -> Node:
     """A copy of `statement` whose loops, names, buffers and statements are new: it may stand beside the first."""
     return _Fresh(*new_names(statement))(statement)
 

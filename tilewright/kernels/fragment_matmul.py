@@ -18,8 +18,7 @@ from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.roofline import Number, Speed, Work, ceil_div
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 HALF = 64
 """Columns that are decoded at once: half a record."""

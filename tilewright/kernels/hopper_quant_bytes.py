@@ -33,8 +33,7 @@ from tilewright.kernels.hopper_quant_bytes_results import (
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 LEFT = 6
 """Named barrier behind which sums have left for memory."""

@@ -18,8 +18,7 @@ from tilewright.kernels.hopper_quant_bytes_plan import CONVERTED, MOST, PIECE, d
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Ways, groups_of
 from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 DECODED = {True: 0.9, False: 1.6}
 """Operations that make an operand of a code, by whether operands are integers; codes of 8 bits need half of them."""

@@ -11,8 +11,7 @@ from tilewright.kernels.even_shares import EvenShares, in_panels
 from tilewright.kernels.hopper import in_pieces
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
 from tilewright.kernels.values import Value
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 PIECE = 32
 """Rows of A whose sums leave at once, where a block has more tiles to come."""

@@ -30,8 +30,7 @@ from tilewright.kernels.skinny_tiles import (
     stream_ways,
 )
 from tilewright.kernels.values import Tile, Value
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 SLICES = 4
 """Bytes that a number of A becomes."""

@@ -32,8 +32,7 @@ from tilewright.kernels.skinny_tiles import entry_point
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.language.trace import PrimFunc
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 Runs: TypeAlias = tuple[Tile, ...] | None
 """Of experts: the tiles' experts, and where their rows begin and end; None for one weight."""

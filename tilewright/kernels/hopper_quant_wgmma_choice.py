@@ -18,8 +18,7 @@ from tilewright.kernels.hopper import SHARED_BYTES, heights_of
 from tilewright.kernels.hopper_quant_wgmma import BOXED, HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import MOST, Ways, groups_of
 from tilewright.kernels.roofline import BESIDE, HOPPER, Speed, Work, ceil_div, handed_over
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 HIGHEST = {1: 256, 2: 128}
 """The most rows of A of a tile, by the times 128 rows of W that it has."""

@@ -6,8 +6,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc, Undeclared
-from tilewright.machine.arch import Arch
-from tilewright.machine.tile import has_tiles
+from tilewright.machine import Arch, has_tiles
 
 MANY_ROWS = 128
 """Rows of a block of `linear` where a matrix unit takes them as fast as memory brings the weight."""

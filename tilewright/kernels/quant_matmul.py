@@ -23,8 +23,7 @@ from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
 from tilewright.kernels.matmul import by_tiles
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
-from tilewright.machine.arch import Arch
-from tilewright.machine.dot import DotInstruction, match_operands
+from tilewright.machine import Arch, DotInstruction, match_operands
 from tilewright.options import InvalidOption
 
 FEW_ROWS = 32

@@ -11,8 +11,7 @@ import tilewright.language as T
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import ACROSS, TILE, FragmentRecords
+from tilewright.machine import ACROSS, COLUMNS, TILE, FragmentRecords
 
 
 @functools.lru_cache(maxsize=256)

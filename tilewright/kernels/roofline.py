@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import ALL
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch, Rates
 from tilewright.machine.nvidia import device_of
-from tilewright.machine.rates import Rates
 
 Number = Any
 """A number, or a column of them: one for each way to divide the work."""

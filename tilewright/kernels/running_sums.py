@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import tilewright.language as T
 from tilewright.kernels.values import Tile
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 RUN = 16
 """Groups of a run: sums of 4 bits by 8 stay below 2^21."""

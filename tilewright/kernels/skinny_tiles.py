@@ -22,8 +22,7 @@ from tilewright.kernels.tiles import CLUSTERS
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.language.tensors import TensorType
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 TURN, WIDER = 220, 0.48
 """Cycles of a worker for a tile of W's rows, however many records; and how much longer records take by 16 columns of

@@ -68,8 +68,8 @@ from tilewright.language.kernel import (
     get_thread_bindings,
     get_thread_extent,
     get_thread_extents,
+    launch_thread,
 )
-from tilewright.language.launches import launch_thread
 from tilewright.language.layouts import Fragment, Layout, PartialFragment
 from tilewright.language.loops import (
     Parallel,
@@ -102,6 +102,7 @@ from tilewright.language.math import (
     shift_left,
     shift_right,
 )
+from tilewright.language.matrix_words import gemm_sp
 from tilewright.language.meetings import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.memory import (
     Tensor,
@@ -119,7 +120,6 @@ from tilewright.language.mistakes import UnknownName
 from tilewright.language.reductions import all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
 from tilewright.language.source import expression_here
-from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tensors import (
     Packed,
     StridedTensor,

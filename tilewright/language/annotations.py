@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.ir.nodes import Assume, Buffer
-from tilewright.ir.signature import MAY_SHARE
+from tilewright.ir import MAY_SHARE, Assume, Buffer
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel

@@ -6,8 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.nodes import Break, Const, If, Seq, Statement, Unary, While
+from tilewright.ir import BOOL, Break, Const, If, Seq, Statement, Unary, While
 from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.mistakes import LoopOutsideKernel, SymbolicIteration
 from tilewright.language.mistakes_of_scopes import EscapedName, LoopExit

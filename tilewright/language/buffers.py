@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, overload
 
+from tilewright.ir import INT32, DType, size_text
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, DType
-from tilewright.ir.sizes import size_text
 from tilewright.language import mistakes
 from tilewright.language.builder import Frame, active, in_kernel
 from tilewright.language.dtypes import NumberType

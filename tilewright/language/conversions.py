@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir import dtypes
+from tilewright.ir import FLOAT32, dtypes
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import FLOAT32
 from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import absolute

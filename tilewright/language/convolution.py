@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Parallel, Var
+from tilewright.ir import INT32, Parallel, Var
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import check_tile_place, in_kernel
 from tilewright.language.interface import called, word

@@ -23,8 +23,7 @@ from types import FunctionType
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Var
+from tilewright.ir import DType, Var
 from tilewright.language.bodies import annotated_in_body, body_facts
 from tilewright.language.builder import Builder
 from tilewright.language.choices import Choice

@@ -35,11 +35,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from tilewright.interpreter.over_threads import over_threads, thread_indices
+from tilewright.ir import Rewriter, children, find, flattened, fresh, holds, root, substitute, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import flattened
-from tilewright.ir.effects import root
-from tilewright.ir.substitution import fresh, substitute
-from tilewright.ir.visitor import Rewriter, children, find, holds, walk, with_statements
 from tilewright.language import shared_work
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.language.sinking import Sink, allocated, mentioned

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.errors import TilewrightError
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
+from tilewright.ir import DType, dtypes
 
 if TYPE_CHECKING:
     import torch

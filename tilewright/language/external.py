@@ -6,10 +6,8 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from tilewright.ir import dtypes
+from tilewright.ir import BOOL, changed, dtypes, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.visitor import changed, find
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.builder import current, in_kernel
 from tilewright.language.dtypes import NumberType

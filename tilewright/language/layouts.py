@@ -16,9 +16,8 @@ from tilewright.language.interface import author_facing
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import constant, describe
 from tilewright.language.tensors import static_shape_of
-from tilewright.layout.algebra import invert
+from tilewright.layout import MEMORY, REGISTER, THREAD, Digit, invert
 from tilewright.layout.algebra import replicate as replicated
-from tilewright.layout.digits import MEMORY, REGISTER, THREAD, Digit
 from tilewright.layout.tables import from_function, from_tables, from_thread_and_index, ranges_of
 
 Map = Callable[..., Any]

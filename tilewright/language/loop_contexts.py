@@ -7,9 +7,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.ir import nodes
-from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.nodes import Const, Expr, Extent, For, If, Let, Seq, Var
+from tilewright.ir import INT32, INT64, Const, DType, Expr, Extent, For, If, Let, Seq, Var, nodes
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext

@@ -8,10 +8,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tilewright.ir import dtypes
+from tilewright.ir import FLOAT32, INTRINSICS, dtypes
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import FLOAT32
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.interface import author_facing, called, made_word, word
 from tilewright.language.mistakes import NumberExpected

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tilewright.ir import dtypes
-from tilewright.ir.nodes import Allocate, Buffer, Extent, known
+from tilewright.ir import Allocate, Buffer, Extent, dtypes, known
 from tilewright.language.buffers import BufferProxy, WideBufferProxy, vector_in
 from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.interface import author_facing, word

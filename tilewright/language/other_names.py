@@ -14,12 +14,12 @@ from tilewright.language.external import call_extern, import_source
 from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
 from tilewright.language.math import by_python, ceildiv, if_then_else
+from tilewright.language.matrix_words import gemm_sp
 from tilewright.language.memory import alloc_buffer
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import floor_divide
 from tilewright.language.proxies import Scalar, Value
 from tilewright.language.roles import wait_wgmma
-from tilewright.language.sparse_products import gemm_sp
 from tilewright.language.tile_ops import GemmWarpPolicy
 from tilewright.language.warpgroups import set_max_nreg
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir.dtypes import ALL, INT32, UINT32, UINT64
-from tilewright.ir.nodes import Call, Expr, binary, cast, const
+from tilewright.ir import ALL, INT32, UINT32, UINT64, Call, Expr, binary, cast, const
 from tilewright.language.builder import Builder, Frame, in_kernel, named
 from tilewright.language.interface import made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents

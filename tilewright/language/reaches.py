@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Binary, Cast, Const, Expr, Extent, If, Load, Select, Seq, Store, Unary, Var
-from tilewright.ir.visitor import children
+from tilewright.ir import Binary, Cast, Const, Expr, Extent, If, Load, Select, Seq, Store, Unary, Var, children
 from tilewright.language.mistakes import IndexOutOfRange
 
 

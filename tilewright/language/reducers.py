@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir import ALL, Binary, Buffer, DType, Load, same
 from tilewright.ir.dtypes import dtype as record_of
-from tilewright.ir.nodes import Binary, Buffer, Load
-from tilewright.ir.structure import same
 from tilewright.language.atomics import ATOMICS
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import Frame

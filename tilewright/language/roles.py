@@ -22,9 +22,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tilewright import ops
+from tilewright.ir import find, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
 from tilewright.language.builder import Builder, Frame, current, in_kernel, record

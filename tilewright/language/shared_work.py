@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tilewright.ir import find, holds, root, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, holds, walk
 from tilewright.language.sinking import TOGETHER, all_written
 from tilewright.ops.copy import TMA_LOADS, TMA_STORES
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import find, fresh, own_writes, root, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import own_writes, root
-from tilewright.ir.substitution import fresh, substitute
-from tilewright.ir.visitor import find
 from tilewright.language.mistakes import MisplacedRole
 
 PRIVATE = ("fragment", "local", "scalar")

@@ -6,8 +6,7 @@ import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from tilewright.ir.nodes import Buffer, Var
-from tilewright.ir.visitor import find
+from tilewright.ir import Buffer, Var, find
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current
 from tilewright.language.external import access_ptr, call_extern, import_source

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import FLOAT32, UINT64, DType
-from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Allocate, Buffer, Extent, Let, Var
+from tilewright.ir import FLOAT32, GLOBAL_ALIGNMENT, UINT64, Allocate, Buffer, DType, Extent, Let, Var, dtypes
 from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.builder import current, in_kernel

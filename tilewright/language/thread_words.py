@@ -8,16 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import BOOL, INT32, Rewriter, Rewritten, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, Rewritten, walk
 from tilewright.language.branches import BlockContext, LoopContext
 from tilewright.language.builder import current, in_kernel, named
 from tilewright.language.external import access_ptr
 from tilewright.language.interface import word
-from tilewright.language.kernel import get_thread_binding, get_thread_extents
-from tilewright.language.launches import DIMENSIONS, LaunchContext, launch_thread
+from tilewright.language.kernel import DIMENSIONS, LaunchContext, get_thread_binding, get_thread_extents, launch_thread
 from tilewright.language.mistakes import MisplacedRole, NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, known_value, one_of
 from tilewright.language.source import statement_here

@@ -12,13 +12,10 @@ from types import CellType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError, TilewrightWarning
+from tilewright.ir import POINTERS, DType, find, size_variables, told_by, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
 from tilewright.ir.printer import print_program
-from tilewright.ir.signature import POINTERS, size_variables
-from tilewright.ir.sizes import told_by
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import find, walk
 from tilewright.language import mistakes_of_scopes
 from tilewright.language.bodies import annotated_in_body
 from tilewright.language.buffers import BufferProxy
@@ -26,8 +23,7 @@ from tilewright.language.builder import Builder, activate
 from tilewright.language.dtypes import NumberType
 from tilewright.language.external import without_results
 from tilewright.language.interface import word
-from tilewright.language.kernel import KernelContext
-from tilewright.language.launches import close_launch
+from tilewright.language.kernel import KernelContext, close_launch
 from tilewright.language.mistakes import UndefinedName, WrongArguments
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.rewriting import rewritten

@@ -11,9 +11,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.ir import INT32, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.visitor import walk
 from tilewright.language.builder import Frame, current, in_kernel
 from tilewright.language.dtypes import NumberType
 from tilewright.language.interface import word

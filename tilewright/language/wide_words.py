@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir import dtypes
+from tilewright.ir import UINT32, DType, dtypes
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import UINT32, DType
 from tilewright.language.buffers import region_of, vector_in
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import author_facing, made_word, word

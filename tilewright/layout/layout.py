@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InvalidLayout
-from tilewright.ir.literals import register_literal
-from tilewright.ir.nodes import Expr, Extent, const, expr
+from tilewright.ir import Expr, Extent, const, expr, register_literal
 from tilewright.layout.digits import (
     MEMORY,
     NOTHING,

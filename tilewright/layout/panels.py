@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.literals import register_record
-from tilewright.ir.nodes import Expr, Extent, index_binary
+from tilewright.ir import Expr, Extent, index_binary, register_record
 
 
 @register_record

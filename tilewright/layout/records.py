@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.errors import InvalidLayout
-from tilewright.ir.dtypes import DType, pack, unpack
-from tilewright.ir.literals import register_record
+from tilewright.ir import DType, pack, register_record, unpack
 from tilewright.layout.digits import MEMORY
 from tilewright.layout.layout import Layout
 

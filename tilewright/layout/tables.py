@@ -16,8 +16,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from tilewright.errors import InvalidLayout
-from tilewright.ir.literals import register_literal
-from tilewright.ir.nodes import Extent
+from tilewright.ir import Extent, register_literal
 from tilewright.layout.digits import MEMORY, PLACES, REGISTER, THREAD, Digit, digit, parse_digits, text_of
 from tilewright.layout.layout import Layout
 from tilewright.layout.swizzle import Swizzle

@@ -18,9 +18,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import ALL, DType
-from tilewright.layout.algebra import permuted
-from tilewright.layout.digits import REGISTER, THREAD, Digit
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, THREAD, Digit, Layout, permuted
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.machine.types import BF16, E4M3, E5M2, F16, F32, F64, S4, S8, S32, TF32, U8
 

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.ir.dtypes import DType
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import repeat
+from tilewright.layout import REGISTER, THREAD, Layout, repeat
 from tilewright.machine.arch import Arch
 from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction, MatrixInstruction
 from tilewright.machine.rates import Rates

@@ -24,12 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.dtypes import ALL
-from tilewright.ir.literals import register_record
-from tilewright.layout.digits import MEMORY, Digit
-from tilewright.layout.layout import Layout
-from tilewright.layout.records import Field, RecordLayout
-from tilewright.layout.threads import repeat
+from tilewright.ir import ALL, register_record
+from tilewright.layout import MEMORY, Digit, Field, Layout, RecordLayout, repeat
 from tilewright.machine.fragment_codes import COLUMNS, E2M1, FragmentCodes
 
 ACROSS = 4

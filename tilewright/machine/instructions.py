@@ -6,8 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.ir.dtypes import DType
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, THREAD, Layout
 
 REGISTERS, SHARED, GLOBAL = "registers", "shared", "global"
 

@@ -16,8 +16,7 @@ from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import Parts, cycles_of_parts
-from tilewright.machine.arch import Arch
-from tilewright.machine.rates import Rates
+from tilewright.machine import Arch, Rates
 from tilewright.runtime.kernel import Kernel
 from tilewright.tuning import time_call
 

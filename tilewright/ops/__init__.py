@@ -2,22 +2,18 @@
 
 from typing import Any
 
-from tilewright.ops.atomic import Atomic
-from tilewright.ops.copy import Copy
-from tilewright.ops.decode import Decode
-from tilewright.ops.fill import Fill
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.load_ahead import LoadAhead
-from tilewright.ops.reduce import Reduce
-from tilewright.ops.scan import Scan
-from tilewright.ops.sparse_gemm import ORDERS, SparseGemm
-from tilewright.ops.transpose import Transpose
-from tilewright.ops.unpack import Unpack
-
-__all__ = [
-    "ORDERS", "Atomic", "Copy", "Decode", "Fill", "Gemm", "LoadAhead", "Reduce", "Scan", "SparseGemm", "Transpose",
-    "Unpack",
-]  # fmt: skip
+from tilewright.ops.atomic import *
+from tilewright.ops.base import *
+from tilewright.ops.copy import *
+from tilewright.ops.decode import *
+from tilewright.ops.fill import *
+from tilewright.ops.gemm import *
+from tilewright.ops.load_ahead import *
+from tilewright.ops.reduce import *
+from tilewright.ops.scan import *
+from tilewright.ops.sparse_gemm import *
+from tilewright.ops.transpose import *
+from tilewright.ops.unpack import *
 
 
 def __getattr__(name: str) -> Any:

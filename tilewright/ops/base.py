@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from tilewright.errors import Span
+from tilewright.ir import FLOAT32, FLOAT64, INT32, DType, fields_of, same
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT32, DType
-from tilewright.ir.structure import same
-from tilewright.ir.visitor import fields_of
 
 INDEX_NAMES = "ijklmn"
 

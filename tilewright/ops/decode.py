@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.ir import dtypes
+from tilewright.ir import DType, dtypes
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
 from tilewright.ops import base
 from tilewright.ops.rounding import cast_array, round_float
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.nodes import Buffer
-from tilewright.layout.algebra import replicate
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import repeat
+from tilewright.layout import REGISTER, THREAD, Layout, repeat, replicate
 from tilewright.machine.instructions import MatrixInstruction
 
 

@@ -10,8 +10,7 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, FLOAT32, INT8, INT32, UINT32, DType
 from tilewright.layout.layout import Layout
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, static_shape_of_rank, store_element
 from tilewright.ops.rounding import cast_array
 

@@ -10,11 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tilewright.ir import has_effect, of_views, root, same, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect, root, touched
-from tilewright.ir.signature import of_views
-from tilewright.ir.structure import same
-from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, with_statements, without_tiles
 
 T = TypeVar("T")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import walk
+from tilewright.ir import substitute, walk
 
 
 @dataclass(slots=True)

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.arith import Analyzer
-from tilewright.ir.dtypes import DType
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import Buffer, Expr, Region, binary, const, expr, index_binary
-from tilewright.layout.access import vector_width
-from tilewright.layout.layout import Layout
+from tilewright.ir import Buffer, DType, Expr, Region, binary, const, expr, index_binary, root
+from tilewright.layout import Layout, vector_width
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 

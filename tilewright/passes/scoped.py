@@ -8,13 +8,10 @@ from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
+from tilewright.ir import Rewriter, Rewritten, changed, children, find, holds, listed, size_variables, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.signature import size_variables
 from tilewright.ir.substitution import fresh as fresh  # published
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, children, find, holds, listed
 
-T = TypeVar("T", bound=ir.Statement)
 N = TypeVar("N")
 
 

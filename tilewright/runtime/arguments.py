@@ -13,11 +13,8 @@ from typing import Any
 
 from tilewright import errors
 from tilewright.errors import an, near
-from tilewright.ir import dtypes
+from tilewright.ir import ADDRESSED, Buffer, Function, Var, conditional_parameters, dtypes, entry_parameters, evaluate
 from tilewright.ir.arguments import Expectations, TensorView
-from tilewright.ir.nodes import Buffer, Function, Var
-from tilewright.ir.signature import ADDRESSED, conditional_parameters, entry_parameters
-from tilewright.ir.sizes import evaluate
 from tilewright.ir.visitor import buffers, variables
 from tilewright.runtime.tensors import Array, allocator_like, allocator_on, is_tensor, table_of, tensor_view
 

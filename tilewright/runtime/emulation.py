@@ -12,9 +12,7 @@ from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
 from tilewright.errors import EmulationFailed
 from tilewright.interpreter.memory import as_row
-from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
-from tilewright.ir.signature import POINTERS, counted_workspaces, written_parameters
-from tilewright.ir.visitor import kernels
+from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
 from tilewright.passes.thread.launch_beside import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound

@@ -12,12 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from tilewright.ir.dtypes import BOOL
+from tilewright.ir import BOOL, entry_parameters, evaluate, key, substitute
 from tilewright.ir.nodes import GLOBAL_ALIGNMENT, Assume, Binary, Buffer, Const, Expr, Function, Seq, Var
-from tilewright.ir.signature import entry_parameters
-from tilewright.ir.sizes import evaluate
-from tilewright.ir.structure import key
-from tilewright.ir.substitution import substitute
 from tilewright.passes.lower.flatten_buffers import strides_of
 
 FactClass: TypeAlias = tuple[int, ...]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.compiler import Program
 from tilewright.errors import CompilerNotFound, NoDeviceCode
-from tilewright.ir.nodes import Function
+from tilewright.ir import Function, kernels
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import kernels
 from tilewright.machine.arch import Arch
 from tilewright.runtime.facts import FactClass, FactClasses
 from tilewright.targets.base import Target

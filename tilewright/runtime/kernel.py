@@ -15,8 +15,7 @@ from tilewright.cache import cached, digest
 from tilewright.compiler import Program
 from tilewright.errors import OverlappingArguments, TilewrightWarning
 from tilewright.interpreter import interpret
-from tilewright.ir.nodes import WARP, Buffer, Function, Var
-from tilewright.ir.visitor import kernels
+from tilewright.ir import WARP, Buffer, Function, Var, kernels
 from tilewright.machine.arch import Arch
 from tilewright.options import in_context
 from tilewright.passes.context import Schedule

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import WrongArgumentKind, WrongArgumentShape
-from tilewright.ir import dtypes
+from tilewright.ir import Buffer, Function, dtypes
 from tilewright.ir.arguments import storage_shape
-from tilewright.ir.nodes import Buffer, Function
 from tilewright.layout.panels import PanelLayout
 
 

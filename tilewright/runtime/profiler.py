@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import Buffer, Var, evaluate, size_variables
 from tilewright.ir.arguments import storage_shape
-from tilewright.ir.nodes import Buffer, Var
-from tilewright.ir.signature import size_variables
-from tilewright.ir.sizes import evaluate
 
 
 def do_bench(function: Callable[[], object], *, warmup: float = 25.0, rep: float = 100.0) -> float:

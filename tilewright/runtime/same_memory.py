@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from tilewright.ir.nodes import Buffer, Function
-from tilewright.ir.signature import MAY_SHARE
-from tilewright.ir.substitution import substitute
+from tilewright.ir import MAY_SHARE, Buffer, Function, substitute
 from tilewright.passes.places_apart import changes_in_place
 from tilewright.runtime.tensors import is_tensor, tensor_view
 

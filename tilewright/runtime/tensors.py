@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tilewright.errors import WrongArgumentDevice, WrongArgumentDType, an
-from tilewright.ir import dtypes
+from tilewright.ir import AS_BYTES, DType, dtypes
 from tilewright.ir.arguments import TensorView, numpy_view, row_major_strides, storage_shape
-from tilewright.ir.dtypes import AS_BYTES, DType
 from tilewright.runtime import dlpack
 from tilewright.runtime.dlpack import UnreadableTensor
 from tilewright.targets.base import Promised

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tilewright.errors import TilewrightError, near
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Function, Statement
+from tilewright.ir import DType, Function, Statement
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Override
 from tilewright.targets.binary import DeviceBinary

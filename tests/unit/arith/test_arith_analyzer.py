@@ -7,8 +7,7 @@ import math
 import pytest
 
 from tilewright.arith import Analyzer, common_knowledge
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import BOOL, FLOAT32, INT32, INT64, UINT8, UINT32
+from tilewright.ir import BOOL, FLOAT32, INT32, INT64, UINT8, UINT32, dtypes
 from tilewright.ir.nodes import (
     BINARY,
     Binary,

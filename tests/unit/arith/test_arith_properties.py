@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.arith import Analyzer
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import BOOL, DType
+from tilewright.ir import BOOL, DType, dtypes, same
 from tilewright.ir.nodes import Binary, Cast, Const, Expr, Select, Unary, Var, binary, const, index_binary
-from tilewright.ir.structure import same
 
 QUICK = settings(max_examples=80, deadline=None)
 SEEDS = st.integers(0, 1 << 40)

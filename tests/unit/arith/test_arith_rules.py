@@ -10,9 +10,7 @@ import pytest
 
 from tilewright.arith import rules
 from tilewright.arith.matching import _DOMAINS, Pattern, read
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Binary, Select, Unary
+from tilewright.ir import Binary, DType, Select, Unary, dtypes
 
 INTEGERS = [dtypes.dtype("uint4"), dtypes.dtype("int4")]
 FLOATS = [0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 3.0e38, 1e-40]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from cpu_programs import AVX2, compiled
 
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import INT32, DType, dtype
+from tilewright.ir import INT32, DType, dtype, dtypes
 from tilewright.ir.nodes import Buffer, For, Function, Kernel, Parallel, Store, Var, cast, const, load, seq
 from tilewright.machine.arch import Arch
 from tilewright.ops.rounding import cast_array

@@ -10,10 +10,7 @@ import pytest
 from cpu_programs import check, compiled, program
 
 from tilewright.errors import TilewrightError
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Const, For, Let, Var
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, kernels
+from tilewright.ir import INT32, Const, For, Let, Var, find, kernels, substitute
 from tilewright.passes.context import Context
 from tilewright.passes.lower.lower_threads import DivergentBarrier, lower_threads
 from tilewright.runtime.kernel import Kernel

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.interpreter.arithmetic import binary
-from tilewright.ir import nodes
+from tilewright.ir import children, kernels, nodes
 from tilewright.ir.nodes import (
     Binary,
     Call,
@@ -26,7 +26,6 @@ from tilewright.ir.nodes import (
     Store,
     Var,
 )
-from tilewright.ir.visitor import children, kernels
 from tilewright.layout.access import bank_conflicts
 
 TURNS = 3

@@ -5,8 +5,7 @@ import pytest
 from cuda_gemm import on
 
 import tilewright.language as T
-from tilewright.layout.constructors import row_major
-from tilewright.layout.digits import REGISTER
+from tilewright.layout import REGISTER, row_major
 from tilewright.passes.tile.gemms.select_instructions import agree
 
 FIRST, SECOND, THIRD = (row_major((extent,), REGISTER) for extent in (2, 4, 8))

@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from tilewright.ir.dtypes import ALL
-from tilewright.layout.digits import REGISTER, THREAD, parse_digits
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, THREAD, Layout, parse_digits
 from tilewright.machine.instructions import check_fragment
 from tilewright.targets.cuda.arch import ARCHITECTURES, named
 from tilewright.targets.cuda.headers import WgmmaShape

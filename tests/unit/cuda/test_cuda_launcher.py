@@ -13,8 +13,7 @@ from word_programs import handed_over
 
 import tilewright
 from tilewright.errors import DriverError, LaunchFailed
-from tilewright.ir.nodes import Allocate
-from tilewright.ir.visitor import find
+from tilewright.ir import Allocate, find
 from tilewright.targets.cuda import graph_memory, launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
 from tilewright.targets.cuda.graph_memory import GraphMemory

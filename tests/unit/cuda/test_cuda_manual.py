@@ -32,10 +32,9 @@ from tilewright.errors import (
     RegistersExceeded,
     RolesDeadlocked,
 )
-from tilewright.ir.nodes import Role
+from tilewright.ir import Role, walk
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import walk
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.targets.cuda.compiler import compile_text
 

@@ -8,8 +8,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.errors import MissingCapability
-from tilewright.ir import dtypes
-from tilewright.ir.visitor import kernels
+from tilewright.ir import dtypes, kernels
 from tilewright.targets.cuda.compiler import compile_text
 from tilewright.targets.gpu.emit import kernel_parameters
 from tilewright.targets.gpu.host import code_of

@@ -10,8 +10,7 @@ import collections
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, INT32
+from tilewright.ir import BOOL, INT32, Rewriter, nodes, walk
 from tilewright.ir.nodes import (
     Binary,
     Call,
@@ -33,7 +32,6 @@ from tilewright.ir.nodes import (
     seq,
 )
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import Rewriter, walk
 
 PLANTED = Var(INT32, "planted")
 """The parameter that says which fault of a text is in force; 0 for none."""

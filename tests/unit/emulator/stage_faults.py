@@ -11,9 +11,7 @@ from typing import Any
 from fault_sites import Site, called, in_words
 
 from tilewright import compiler
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Function, Let, Seq, Statement, const
-from tilewright.ir.visitor import Rewriter
+from tilewright.ir import Function, Let, Rewriter, Seq, Statement, const, nodes
 from tilewright.passes.context import Context
 from tilewright.passes.manager import Step, run_passes
 from tilewright.passes.pipeline import PIPELINE

@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.layout.algebra import permuted
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, THREAD, Layout, permuted
 from tilewright.machine.amd import ARCHITECTURES
 from tilewright.machine.amd_products import PRODUCTS, WaveProduct, instructions_of
 

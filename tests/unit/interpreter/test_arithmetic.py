@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 import tilewright.ops  # noqa: F401  (registers the operators)
 from tilewright.interpreter import interpret
 from tilewright.interpreter.arithmetic import fused_multiply_add
-from tilewright.ir import dtypes, nodes
-from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir import ALL, DType, dtypes, nodes
 from tilewright.ir.nodes import (
     Binary,
     Buffer,

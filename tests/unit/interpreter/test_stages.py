@@ -10,8 +10,7 @@ import pytest
 from programs import program
 
 from tilewright.interpreter import interpret
-from tilewright.ir import dtypes
-from tilewright.ir.nodes import Function
+from tilewright.ir import Function, dtypes
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.passes.context import Context
 from tilewright.passes.pipeline import PIPELINE

@@ -7,8 +7,7 @@ import pytest
 from programs import run, run_block
 
 from tilewright import errors
-from tilewright.ir import dtypes
-from tilewright.ir.intrinsics import INTRINSICS, Intrinsic, register
+from tilewright.ir import INTRINSICS, Intrinsic, dtypes, register
 
 
 def test_a_dot_product_in_vectors() -> None:

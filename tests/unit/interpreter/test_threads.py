@@ -9,10 +9,8 @@ from programs import program, run, run_block
 from tilewright import errors
 from tilewright.interpreter import interpret
 from tilewright.interpreter.varying import find_varying
-from tilewright.ir import nodes
-from tilewright.ir.dtypes import FLOAT32, INT32
+from tilewright.ir import FLOAT32, INT32, kernels, nodes, walk
 from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Statement, Store, Var, const, load, seq
-from tilewright.ir.visitor import kernels, walk
 
 
 def test_each_thread_does_its_element() -> None:

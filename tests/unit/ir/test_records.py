@@ -10,11 +10,9 @@ import pytest
 
 import tilewright.language as T
 from tilewright.errors import Span
-from tilewright.ir.dtypes import FLOAT32, INT32
-from tilewright.ir.nodes import Const, Seq, Var
+from tilewright.ir import FLOAT32, INT32, Const, Seq, Var, find
 from tilewright.ir.printer import print_program
 from tilewright.ir.records import Table, Unreadable, Unwritable, read
-from tilewright.ir.visitor import find
 from tilewright.targets.registry import resolve
 
 

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 
 import tilewright.ops  # noqa: F401  (registers the tile operators)
 from tilewright.errors import ProgramSyntaxError
-from tilewright.ir import dtypes, nodes
-from tilewright.ir.dtypes import BOOL, INT32, DType, dtype
-from tilewright.ir.intrinsics import INTRINSICS
+from tilewright.ir import BOOL, INT32, INTRINSICS, DType, dtype, dtypes, fields_of, nodes
 from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register_record
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Region, Seq, Statement, Var
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import fields_of
 
 NAMES = st.sampled_from(["i", "j", "A", "A_1", "x", "float32", "for", "inf", "größe", "a b", "1st", ""])
 DTYPES = st.sampled_from([*dtypes.ALL.values(), dtype("float32x4"), dtype("int8x16")])

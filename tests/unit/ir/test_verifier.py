@@ -12,9 +12,7 @@ import pytest
 
 import tilewright.ops  # noqa: F401  (registers the tile operators)
 from tilewright.errors import InvalidProgram, Span
-from tilewright.ir import nodes
-from tilewright.ir.dtypes import BOOL, FLOAT16, FLOAT32, INT32
-from tilewright.ir.intrinsics import INTRINSICS, Intrinsic
+from tilewright.ir import BOOL, FLOAT16, FLOAT32, INT32, INTRINSICS, Intrinsic, nodes
 from tilewright.ir.nodes import Buffer, Const, Function, Kernel, Seq, Statement, Var, const, load, seq
 from tilewright.ir.parser import parse
 from tilewright.ir.stages import STAGES

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from tilewright.ir.nodes import Binary, Buffer, Const, Expr, Load, Statement, Store, Var, const
+from tilewright.ir import Binary, Buffer, Const, Expr, Load, Rewriter, Statement, Store, Var, const, find, holds, walk
 from tilewright.ir.parser import parse
-from tilewright.ir.visitor import Rewriter, find, holds, walk
 from tilewright.passes.scoped import ScopedRewriter
 
 PROGRAM = parse(

@@ -17,8 +17,7 @@ from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.hopper_quant_wgmma_choice import SHARED_BYTES
 from tilewright.kernels.running_sums import can_run, start_of_run
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 INT8, E4M3, HALF, WIDE = (ALL[name] for name in ("int8", "float8_e4m3fn", "float16", "float32"))

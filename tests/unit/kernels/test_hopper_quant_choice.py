@@ -15,8 +15,7 @@ from tilewright.kernels.hopper_quant import candidates, chosen
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
-from tilewright.machine.fragment_codes import E2M1
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import E2M1, FragmentRecords
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 HALF, BRAIN = ALL["float16"], ALL["bfloat16"]

@@ -11,8 +11,7 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul, skinny_quant_ways
-from tilewright.machine.fragment_codes import E2M1
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import E2M1, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}

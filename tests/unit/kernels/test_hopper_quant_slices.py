@@ -11,8 +11,7 @@ import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
-from tilewright.machine.fragment_codes import SIGNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import SIGNS, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
 EPSILON = {"float16": 2.0**-11, "bfloat16": 2.0**-8}

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import tilewright.language as T
-from tilewright.ir import nodes
-from tilewright.ir.visitor import walk
+from tilewright.ir import nodes, walk
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="columns of instructions are recorded from 3.11 on")

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import tilewright.language as T
 from tilewright.errors import InternalError, TilewrightError
 from tilewright.interpreter import interpret
-from tilewright.ir import dtypes
-from tilewright.ir.nodes import Buffer, Const, Kernel, Load, Region
+from tilewright.ir import Buffer, Const, Kernel, Load, Region, dtypes
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, as_expr

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.arith import Analyzer
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Const, Var
-from tilewright.ir.substitution import substitute
+from tilewright.ir import INT32, Const, Var, substitute
 from tilewright.layout import (
     MEMORY,
     NOTHING,

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tilewright.layout.algebra import viewed
-from tilewright.layout.threads import shared_rows
+from tilewright.layout import shared_rows, viewed
 
 
 @given(

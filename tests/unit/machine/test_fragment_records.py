@@ -11,8 +11,7 @@ from tilewright.errors import InvalidLayout
 from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
 from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.machine.fragment_codes import COLUMNS, E2M1, SIGNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, E2M1, SIGNS, FragmentRecords
 from tilewright.quant.importers.bitblas import bitblas_order
 from tilewright.targets.cuda.instructions import mma_a
 

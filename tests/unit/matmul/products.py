@@ -10,8 +10,7 @@ import numpy as np
 
 from tilewright.formats import number_format
 from tilewright.interpreter import interpret
-from tilewright.ir.dtypes import dtype, pack
-from tilewright.ir.nodes import Function
+from tilewright.ir import Function, dtype, pack
 from tilewright.kernels.general_matmul import general_matmul
 from tilewright.kernels.recipe import Recipe
 from tilewright.matmul.operator import Matmul

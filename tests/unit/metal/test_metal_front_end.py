@@ -14,8 +14,7 @@ from front_end import complaints
 from repository_programs import ALL, Program
 
 from tilewright.errors import TilewrightError
-from tilewright.ir.nodes import Buffer, Function, Var
-from tilewright.ir.visitor import kernels
+from tilewright.ir import Buffer, Function, Var, kernels
 from tilewright.machine.apple import FAMILIES
 from tilewright.targets.metal.emit import PARTS, MlxKernel, part_text
 

@@ -18,8 +18,7 @@ from repository_programs import ALL, Program
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.ir import nodes
-from tilewright.ir.visitor import children, kernels
+from tilewright.ir import children, kernels, nodes
 from tilewright.machine.apple import FAMILIES
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.product import Product

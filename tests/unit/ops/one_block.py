@@ -8,8 +8,7 @@ import ml_dtypes  # noqa: F401  (registers the carriers)
 import numpy as np
 
 from tilewright.interpreter import interpret
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import DType
+from tilewright.ir import DType, dtypes
 from tilewright.ir.nodes import (
     Allocate,
     Buffer,

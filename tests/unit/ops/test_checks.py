@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from one_block import scalar, tile
 
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Buffer, Const, Region, TileOperator, Var, const, whole
+from tilewright.ir import INT32, Buffer, Const, Region, TileOperator, Var, const, dtypes, whole
 from tilewright.ops import Atomic, Copy, Decode, Fill, Gemm, Reduce, Scan, Transpose
 
 

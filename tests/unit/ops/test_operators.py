@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from one_block import both_ways, random_array, run_tiles, same_bits, scalar, tile
 
-from tilewright.ir import dtypes
-from tilewright.ir.nodes import TILE_OPERATORS, Region, const, whole
+from tilewright.ir import TILE_OPERATORS, Region, const, dtypes, whole
 from tilewright.ops import Atomic, Copy, Decode, Fill, Gemm, Reduce, Scan, Transpose
 from tilewright.ops.rounding import cast_array
 

@@ -9,8 +9,7 @@ import ml_dtypes  # noqa: F401  (registers the carriers)
 import numpy as np
 import pytest
 
-from tilewright.ir import dtypes
-from tilewright.ir.dtypes import ALL, DType
+from tilewright.ir import ALL, DType, dtypes
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
 SMALL = [record for record in ALL.values() if record.is_float and record.bits <= 8]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.ir.dtypes import ALL, UINT32
-from tilewright.ir.nodes import Buffer, Region, const
-from tilewright.machine.fragment_codes import E2M1
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.ir import ALL, UINT32, Buffer, Region, const
+from tilewright.machine import E2M1, FragmentRecords
 from tilewright.ops.unpack import TABLE, Unpack
 
 HALF = ALL["float16"]

@@ -5,9 +5,8 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.nodes import Allocate
+from tilewright.ir import Allocate, find, kernels
 from tilewright.ir.parser import parse
-from tilewright.ir.visitor import find, kernels
 from tilewright.passes.thread.disjoint_lifetimes import declared_below, disjoint_lifetimes
 from tilewright.passes.thread.plan_shared_memory import shared_places
 

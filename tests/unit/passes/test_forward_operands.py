@@ -7,12 +7,9 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.nodes import Function
-from tilewright.ir.visitor import walk
+from tilewright.ir import Function, walk
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import Copy
-from tilewright.ops.decode import Decode
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Copy, Decode, Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.forward_operands import SOURCES, forward_operands
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, plan_operand_layouts

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tilewright.interpreter import interpret
-from tilewright.ir.nodes import Function, Store
+from tilewright.ir import Function, Store, walk
 from tilewright.ir.parser import parse
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.lower.forward_tiles import forward_tiles
 from tilewright.targets.cpu.arch import arch

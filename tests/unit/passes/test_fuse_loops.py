@@ -6,12 +6,10 @@ import textwrap
 
 import pytest
 
-from tilewright.ir import nodes
-from tilewright.ir.nodes import Function
+from tilewright.ir import Function, nodes, walk
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.thread.fuse_loops import fuse_loops

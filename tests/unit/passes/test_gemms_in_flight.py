@@ -7,11 +7,10 @@ import textwrap
 
 import pytest
 
-from tilewright.ir.nodes import Function
+from tilewright.ir import Function, find
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import find
 from tilewright.ops.product import Product
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.delay_waits import delay_waits

@@ -7,9 +7,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.dtypes import FLOAT32
-from tilewright.ir.effects import uses
-from tilewright.ir.nodes import Allocate, Buffer, Load, const
+from tilewright.ir import FLOAT32, Allocate, Buffer, Load, const, uses
 
 TARGETS = ["cuda -arch=sm_90a", "cuda -arch=sm_80", "cpu"]
 RNG = np.random.default_rng(3)

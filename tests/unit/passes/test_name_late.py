@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 from one_pass import changed_text, machine
 
-from tilewright.ir.nodes import Call, Function
+from tilewright.ir import Call, Function, Rewriter
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import Rewriter
 from tilewright.passes.thread.name_late import name_late
 
 BEFORE = """\

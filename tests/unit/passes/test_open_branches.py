@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.ir.effects import touched
-from tilewright.ir.nodes import Pipelined, Statement
+from tilewright.ir import Pipelined, Statement, find, kernels, touched
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import find, kernels
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 

@@ -4,9 +4,8 @@ import pytest
 from one_pass import machine
 
 import tilewright.targets.gpu.copy_meanings  # noqa: F401  (registers the words of asynchronous copies)
-from tilewright.ir.nodes import Call, Evaluate
+from tilewright.ir import Call, Evaluate, kernels
 from tilewright.ir.parser import parse
-from tilewright.ir.visitor import kernels
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory, shared_places
 
 HEAD = '@stage("thread")\ndef f(A: float32[64]):\n    with kernel(blocks={m: 1}, threads={tx: 64, ty: 1, tz: 1}):\n'

@@ -8,8 +8,7 @@ import pytest
 from one_pass import changed_text, machine, result_of
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Parallel
-from tilewright.ir.visitor import find
+from tilewright.ir import Parallel, find
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import CHOICES

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.ir.nodes import Function, If, Kernel
-from tilewright.ir.visitor import walk
+from tilewright.ir import Function, If, Kernel, walk
 from tilewright.kernels.matmul import linear, matmul
-from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Copy, Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.forward_operands import SOURCES
 from tilewright.passes.tile.processors.share_packing import share_packing

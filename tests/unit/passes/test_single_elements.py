@@ -8,9 +8,8 @@ import pytest
 from one_pass import result_of
 
 from tilewright.errors import LayoutConflict
-from tilewright.ir.nodes import Function, Kernel
+from tilewright.ir import Function, Kernel, Rewriter
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import Rewriter
 from tilewright.passes.context import Context
 from tilewright.passes.tile.layouts.single_elements import share_elements, single_fragments
 

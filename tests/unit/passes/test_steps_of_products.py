@@ -8,9 +8,8 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
-from tilewright.ir.nodes import Evaluate, For, Function, Load, Parallel
+from tilewright.ir import Evaluate, For, Function, Load, Parallel, find
 from tilewright.ir.parser import parse
-from tilewright.ir.visitor import find
 from tilewright.ops.gemm import STEP
 from tilewright.passes.context import Context, Schedule
 from tilewright.passes.lower.expand_operators import expand_operators

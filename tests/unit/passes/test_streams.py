@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from tilewright.interpreter import interpret
-from tilewright.ir.dtypes import dtype
-from tilewright.ir.nodes import Call, Function, Let, Store
+from tilewright.ir import Call, Function, Let, Store, dtype, walk
 from tilewright.ir.parser import parse
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import walk
 from tilewright.passes.context import Context
 from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores

@@ -12,8 +12,7 @@ import pytest
 import tilewright.language as T
 from tilewright.compiler import compile_function
 from tilewright.errors import InternalError
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Allocate, Binary, Const, Function, Let, Load, Region, Statement, Store, Var, const
+from tilewright.ir import INT32, Allocate, Binary, Const, Function, Let, Load, Region, Statement, Store, Var, const
 from tilewright.ir.verifier import violations
 from tilewright.ir.visitor import Rewriter, find
 from tilewright.options import override

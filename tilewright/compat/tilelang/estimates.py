@@ -8,12 +8,9 @@ from typing import Any
 
 from tilewright.arith import Analyzer as Arithmetic
 from tilewright.compat.tilelang.carver import Device
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import Extent, For, Kernel, Load, Parallel, Pipelined, Store, index_binary
-from tilewright.ir.visitor import children
+from tilewright.ir import Extent, For, Kernel, Load, Parallel, Pipelined, Store, children, index_binary, root
 from tilewright.kernels.roofline import speed_of
-from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Copy, Gemm
 from tilewright.specialization import InvalidUse
 
 

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.compat.tilelang.tensors import KernelParam, ResultsDiffer, TensorSupplyType, as_torch, filled
-from tilewright.ir.nodes import Buffer, Var
-from tilewright.ir.signature import size_variables
-from tilewright.ir.sizes import evaluate
+from tilewright.ir import Buffer, Var, evaluate, size_variables
 from tilewright.language.dtypes import NumberType
 from tilewright.runtime import profiler
 from tilewright.runtime.kernel import Kernel

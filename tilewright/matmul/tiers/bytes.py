@@ -19,9 +19,7 @@ from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
-from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, torch_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands

@@ -11,8 +11,7 @@ from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import speed_of
-from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import Arch, FragmentRecords
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands
 from tilewright.matmul.tiers.records import (

@@ -19,9 +19,7 @@ from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways, fitted
 from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.kernels.roofline import Speed, speed_of
-from tilewright.machine.arch import Arch
-from tilewright.machine.fragment_codes import COLUMNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.tiers.base import Machine, Prepared, kept_under, made_once
 from tilewright.matmul.tiers.bytes import byte_arguments

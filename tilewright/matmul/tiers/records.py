@@ -15,8 +15,7 @@ from tilewright.formats import Format, unpack_plain
 from tilewright.ir.dtypes import ALL, UINT8, DType
 from tilewright.kernels.recipe import WeightFacts
 from tilewright.kernels.record_packing import order_of, pack_records
-from tilewright.machine.fragment_codes import COLUMNS, SIGNS
-from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.machine import COLUMNS, SIGNS, FragmentRecords
 from tilewright.matmul.arrays import as_torch, contiguous, placed_like, torch_type, viewed, wait_for_copies
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.record_order import RecordOrder

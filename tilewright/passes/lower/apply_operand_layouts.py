@@ -16,12 +16,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.errors import InternalError
+from tilewright.ir import DType, Rewritten, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import Rewritten
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import PlaceRewriter
+from tilewright.passes import Context, PlaceRewriter
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
 
 

@@ -27,20 +27,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tilewright.errors import MissingCapability
+from tilewright.ir import INT32, Rewritten, guard_of, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.structure import guard_of
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewritten
-from tilewright.layout.constructors import row_major
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, Layout, row_major
 from tilewright.ops.base import zero
-from tilewright.passes.context import Context
+from tilewright.passes import Context, PlaceRewriter, counted_off, decided_parts
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.lower.role_threads import RoleThreads
 from tilewright.passes.lower.thread_loop import ThreadLoop
-from tilewright.passes.scoped import PlaceRewriter, counted_off, decided_parts
 from tilewright.passes.tile.pipelines.tile_views import view_layouts
 
 L = TypeVar("L", ir.For, ir.Parallel)

@@ -11,8 +11,7 @@ import numpy as np
 from tilewright.arith import Analyzer
 from tilewright.errors import InternalError
 from tilewright.ir import nodes as ir
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import shared_rows
+from tilewright.layout import Layout, shared_rows
 from tilewright.passes.context import Fact
 
 if TYPE_CHECKING:

@@ -7,13 +7,10 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.errors import ChannelMisuse
+from tilewright.ir import UINT64, accesses, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import UINT64
-from tilewright.ir.effects import accesses
-from tilewright.ir.visitor import find
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
-from tilewright.ops.load_ahead import LoadAhead
+from tilewright.ops import CP_ASYNC, ENGINE, SYNC, Copy, LoadAhead
 from tilewright.ops.product import Product
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 

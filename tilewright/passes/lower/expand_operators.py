@@ -19,21 +19,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tilewright.ir import Rewriter, find, having, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.visitor import Rewriter, find, having
-from tilewright.ops.copy import CP_ASYNC, ENGINE, QUADS, Copy
-from tilewright.ops.fill import Fill
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import CP_ASYNC, ENGINE, OWN, QUADS, Copy, Fill, Gemm, LoadAhead, Reduce, Scan, Transpose, Unpack
 from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.product import Product
-from tilewright.ops.reduce import Reduce
-from tilewright.ops.scan import Scan
-from tilewright.ops.transpose import OWN, Transpose
-from tilewright.ops.unpack import Unpack
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import plain_loop
+from tilewright.passes import Context, plain_loop
 from tilewright.passes.tile.layouts.layout_flow import accesses_of
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, through_shared
 

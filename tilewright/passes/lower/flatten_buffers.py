@@ -29,11 +29,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import TilewrightError
+from tilewright.ir import INT32, INT64, DType, Rewritten, changed, find, having, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.visitor import Rewritten, changed, find, having, walk
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes import Context, ScopedRewriter
 
 
 def flatten_buffers(function: ir.Function, context: Context) -> ir.Function:

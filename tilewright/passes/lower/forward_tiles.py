@@ -37,13 +37,11 @@ and stays.
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
+from tilewright.ir import DType, children, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
+from tilewright.passes import Context, free_of, map_kernels
 from tilewright.passes.forwarding import Filled, Forwarding
-from tilewright.passes.scoped import free_of, map_kernels
 from tilewright.passes.thread.forward_stores import PRIVATE
 
 MOST_OPERATIONS = 2

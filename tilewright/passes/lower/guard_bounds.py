@@ -32,15 +32,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.ir import INTRINSICS, conjunction, conjuncts, key, root, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.structure import conjunction, conjuncts, key
-from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewritten, children, find, listed, walk
 from tilewright.ops.base import zero
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, holders
+from tilewright.passes import Context, ScopedRewriter, bind_loop, fresh, holders
 
 LARGEST_SPLIT = 24
 """Loops with more statements than this are not cut: both parts would be compiled."""

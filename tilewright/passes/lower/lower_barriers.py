@@ -33,16 +33,11 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from tilewright.interpreter.over_threads import may_hold, thread_indices
+from tilewright.ir import INT32, Rewriter, Rewritten, find, listed, perform, performed, same, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform, performed
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.structure import same
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, Rewritten, find, listed
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
+from tilewright.passes import Context, map_kernels, negated
 from tilewright.passes.lower.lower_channels import BARRIERS
-from tilewright.passes.scoped import map_kernels, negated
 from tilewright.passes.tile.copies.filled_tiles import is_by_hand
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
 

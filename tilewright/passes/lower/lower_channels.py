@@ -41,16 +41,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import ChannelMisuse
+from tilewright.ir import INT32, INTRINSICS, UINT32, UPDATES, perform, performed
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform, performed
-from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.effects import UPDATES
-from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, walk
 from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
-from tilewright.passes.context import Context, Fact
+from tilewright.passes import Context, Fact, map_kernels
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, mechanisms_of, ring_of
-from tilewright.passes.scoped import map_kernels
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.layouts.plan_synchronization import barrier, is_fence, proxy_fence
 

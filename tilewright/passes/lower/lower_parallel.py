@@ -27,8 +27,7 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, find, walk
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels, nested
+from tilewright.passes import Context, map_kernels, nested
 
 REGISTER_SCOPES = ("fragment", "local")
 

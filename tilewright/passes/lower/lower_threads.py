@@ -35,15 +35,10 @@ from itertools import groupby
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
+from tilewright.ir import BOOL, INT32, INTRINSICS, Rewriter, changed, find, having, holds, root, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, changed, find, having, holds, walk
-from tilewright.passes.context import Context
+from tilewright.passes import Context, fresh, map_kernels, reads_nothing, redirected
 from tilewright.passes.lower.thread_differences import PRIVATE, ThreadDifferences, statements_under
-from tilewright.passes.scoped import fresh, map_kernels, reads_nothing, redirected
 
 
 class NeedsWarps(TilewrightError):

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Function, Pipelined, TileOperator
-from tilewright.ir.visitor import Rewritten
-from tilewright.passes.context import Context
+from tilewright.ir import Function, Pipelined, Rewritten, TileOperator
+from tilewright.passes import Context, ScopedRewriter, plain_loop
 from tilewright.passes.lower.apply_operand_layouts import apply_operand_layouts
-from tilewright.passes.scoped import ScopedRewriter, plain_loop
 
 
 def lower_tiles(function: Function, context: Context) -> Function:

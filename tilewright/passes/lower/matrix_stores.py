@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tilewright.ir import INT32, find, perform, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, walk
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
 
 if TYPE_CHECKING:

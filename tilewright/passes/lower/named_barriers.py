@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import BarrierMisuse
-from tilewright.ir.nodes import WARP, WARPGROUP, Call, Const, Kernel, Role, Roles
-from tilewright.ir.visitor import find
+from tilewright.ir import WARP, WARPGROUP, Call, Const, Kernel, Role, Roles, find
 
 COUNT = 16
 """Of a block; the first one is the whole block's."""

@@ -9,15 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import InternalError, MissingCapability, RegistersExceeded
+from tilewright.ir import BOOL, INT32, Rewritten, declared, find, perform, root, variables
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import Rewritten, declared, find, variables
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
+from tilewright.passes import Context, DecidingRewriter, PlaceRewriter, linear_thread
 from tilewright.passes.lower.named_barriers import NamedBarriers, named_by_author, number_barriers
-from tilewright.passes.scoped import DecidingRewriter, PlaceRewriter, linear_thread
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS
 
 

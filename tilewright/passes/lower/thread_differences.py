@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.ir import children, find, root, updates, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root, updates
-from tilewright.ir.visitor import children, find, walk
 
 PRIVATE = ("local", "scalar")
 """Scopes of memory that each thread has for itself."""

@@ -6,13 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir import BOOL, Rewriter, find, has_effect, holds, key
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.effects import has_effect
-from tilewright.ir.structure import key
-from tilewright.ir.visitor import Rewriter, find, holds
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.threads import register_of
+from tilewright.layout import REGISTER, register_of
 from tilewright.ops.base import zero
 from tilewright.passes.tile.layouts.layout_flow import access_of
 

@@ -9,14 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from tilewright.ir import INT32, find, guard_of, key, root, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.effects import root
-from tilewright.ir.structure import guard_of, key
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, walk
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.ops.base import zero
 from tilewright.passes.lower.thread_elements import ElementChoices, Registers, rounds
 from tilewright.passes.lower.vector_access import Vector, choose_width, find_vectors, is_shared_by_group

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tilewright.ir import children, find, guard_of, has_effect, key, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect
-from tilewright.ir.structure import guard_of, key
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import children, find, walk
 from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store

@@ -7,12 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tilewright.ir import BOOL, INT32, guard_of, key, perform, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.structure import guard_of, key
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import walk
 from tilewright.ops.base import zero
 from tilewright.passes.lower.matrix_stores import store_together
 from tilewright.passes.lower.thread_elements import rounds

@@ -13,9 +13,7 @@ The program stays as it is; the warning names the largest fragment and its line.
 
 from __future__ import annotations
 
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Seq, Statement
-from tilewright.ir.visitor import children, find, kernels
+from tilewright.ir import Allocate, Buffer, Function, Kernel, Seq, Statement, children, find, kernels, root
 from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 

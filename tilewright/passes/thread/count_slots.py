@@ -37,10 +37,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import INT32, UINT32, Rewriter, find, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, find
 from tilewright.passes.context import Context
 
 

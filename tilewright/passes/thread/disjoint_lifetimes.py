@@ -22,9 +22,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
+from tilewright.ir import children, find, own, root, uses, variables
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import own, root, uses
-from tilewright.ir.visitor import children, find, variables
 
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 

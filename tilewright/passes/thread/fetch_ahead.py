@@ -41,13 +41,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.ir import INT32, find, root, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, with_statements
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, bind_loop, free_of, with_values
+from tilewright.passes import Context, ScopedRewriter, bind_loop, free_of, with_values
 from tilewright.passes.thread.first_lanes import LOAD
 
 MOST_REQUESTS = 8

@@ -13,10 +13,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tilewright.arith import Analyzer
+from tilewright.ir import EVERY_OTHER, DType, Rewriter, Rewritten, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.intrinsics import EVERY_OTHER
-from tilewright.ir.visitor import Rewriter, Rewritten, find
 
 N = TypeVar("N")
 

@@ -29,11 +29,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import Rewriter, children, find, has_effect, put, root, touched, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect, root, touched
-from tilewright.ir.visitor import Rewriter, children, find, put, walk, with_statements
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes import Context, ScopedRewriter
 from tilewright.passes.thread.first_lanes import access_of
 
 PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})

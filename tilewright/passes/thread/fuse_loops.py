@@ -39,12 +39,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.ir import INTRINSICS, find, root, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import find, walk, with_statements
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
+from tilewright.passes import Context, ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.first_lanes import access_of
 
 WIDEST_RATIO = 8

@@ -7,11 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import EVERY_OTHER, INTRINSICS, children, find, holds, key, root, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import EVERY_OTHER, INTRINSICS
-from tilewright.ir.structure import key
-from tilewright.ir.visitor import children, find, holds, walk
 from tilewright.passes.neighbours import Neighbours
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})

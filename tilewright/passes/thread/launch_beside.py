@@ -26,8 +26,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.control import perform, performed
-from tilewright.ir.nodes import Call, Function, Kernel, Return, Seq, Statement, seq
+from tilewright.ir import Call, Function, Kernel, Return, Seq, Statement, perform, performed, seq
 from tilewright.ir.visitor import Rewriter, find, with_statements
 from tilewright.passes.context import Context
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS

@@ -36,13 +36,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import SharedMemoryExceeded, Span
+from tilewright.ir import find, holds, perform, performed, root, uses
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform, performed
-from tilewright.ir.effects import root, uses
-from tilewright.ir.visitor import find, holds
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.thread.disjoint_lifetimes import declared_below, disjoint_lifetimes, read_until
 
 OVERLAID = "overlaid"

@@ -39,14 +39,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import BOOL, INT32, INT64, Rewritten, dtype, find, key, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, INT32, INT64, dtype
-from tilewright.ir.effects import root
-from tilewright.ir.structure import key
-from tilewright.ir.visitor import Rewritten, find
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, fresh, with_values
+from tilewright.passes import Context, ScopedRewriter, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, access_of, first_lanes
 
 STORED_BYTES = 16

@@ -22,11 +22,9 @@ keep the mark, and the device's compiler decides.
 
 from __future__ import annotations
 
+from tilewright.ir import Rewriter, Rewritten, find, new_names, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.substitution import new_names
-from tilewright.ir.visitor import Rewriter, Rewritten, find, walk
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels, with_values
+from tilewright.passes import Context, map_kernels, with_values
 
 MOST_STATEMENTS = 4096
 """Loops that would give more statements than this stay loops."""

@@ -29,13 +29,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from tilewright.arith import Analyzer
+from tilewright.ir import DType, Rewritten, children, find, listed, same, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.structure import same
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewritten, children, find, listed, walk
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, bind_loop, fresh, with_values
+from tilewright.passes import Context, ScopedRewriter, bind_loop, fresh, with_values
 from tilewright.passes.thread.first_lanes import NoFirstLanes, first_lanes, first_of
 from tilewright.passes.thread.lanes import Lanes, NotVectorizable
 

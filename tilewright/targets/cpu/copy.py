@@ -8,11 +8,9 @@ import numpy as np
 
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
+from tilewright.ir import FLOAT32, INT32, INT64, DType, guard_of
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import FLOAT32, INT32, INT64, DType
-from tilewright.ir.structure import guard_of
-from tilewright.ops.base import full_index, static_extents
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy, full_index, static_extents
 from tilewright.passes.context import Context
 from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from tilewright.ir.dtypes import FLOAT32, UINT8, UINT64, dtype
 from tilewright.ir.nodes import Call, Expr, Let, Load, Seq, Statement, Store, Var, binary, const, index_binary
 from tilewright.machine.dot import OperandPlan
-from tilewright.ops.base import static_extents
-from tilewright.ops.decode import Decode
+from tilewright.ops import Decode, static_extents
 from tilewright.passes.context import Context
 from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.processors.choose_products import dot_instructions, first_match

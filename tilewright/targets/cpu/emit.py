@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.ir import counted_workspaces, entry_parameters, find, own_names, touched, written_parameters
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import touched
-from tilewright.ir.signature import counted_workspaces, entry_parameters, written_parameters
-from tilewright.ir.substitution import own_names
-from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeGuard
 
 from tilewright.errors import InternalError
+from tilewright.ir import BOOL, in_full
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.intrinsics import in_full
 from tilewright.targets.c_family import PRIMARY, UNARY, Text
 from tilewright.targets.cpu.conversions import CpuConversions
 from tilewright.targets.cpu.spellings import DEVICE_FUNCTIONS, carrier, code, computes_in_float

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32
 from tilewright.machine.dot import match_operands
-from tilewright.ops.base import accumulator, begin, full_index, get, store_element, zero
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Gemm, accumulator, begin, full_index, get, store_element, zero
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
 from tilewright.passes.tile.processors.forward_operands import shift_ends_with

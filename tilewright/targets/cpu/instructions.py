@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, dtype
-from tilewright.ir.intrinsics import EVERY_OTHER, Intrinsic, register
+from tilewright.ir import EVERY_OTHER, FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8, DType, Intrinsic, dtype, register
 from tilewright.ir.nodes import Call, Const, Expr, Region, expr
-from tilewright.machine.dot import MULTIPLY_ADD, DotInstruction
-from tilewright.machine.tile import TileInstruction
+from tilewright.machine import MULTIPLY_ADD, DotInstruction, TileInstruction
 from tilewright.targets.c_family import Text
 from tilewright.targets.cpu.spellings import (
     DEVICE_FUNCTIONS,

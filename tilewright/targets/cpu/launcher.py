@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import AssertionFailed, Span, TilewrightError
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Buffer, Function
-from tilewright.ir.signature import entry_parameters
+from tilewright.ir import Buffer, DType, Function, entry_parameters
 from tilewright.machine.arch import Arch
 from tilewright.options import options
 from tilewright.targets.base import Source

@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.ir.nodes import Statement
-from tilewright.ops.copy import Copy
-from tilewright.ops.decode import Decode
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Copy, Decode, Gemm
 from tilewright.passes.context import Override
 from tilewright.targets.cpu.copy import lower_copy
 from tilewright.targets.cpu.decode import lower_decode

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from tilewright.ir import FLOAT32, INT32, DType, same
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import FLOAT32, INT32, DType
-from tilewright.ir.structure import same
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import OperandPlan
-from tilewright.ops.base import element, full_index, kept_axes, zero
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Gemm, element, full_index, kept_axes, zero
 from tilewright.passes.context import Context
 from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.processors.forward_operands import SOURCES, shift_ends_with

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.machine.arch import Arch
-from tilewright.machine.dot import DotInstruction
+from tilewright.machine import Arch, DotInstruction
 
 VECTOR_PORTS = 2
 """Vector units and load units of the cores in use today: two each."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.nodes import Buffer, Call, Evaluate, Extent, Region, Statement, expr
+from tilewright.ir import INT32, Buffer, Call, Evaluate, Extent, Region, Statement, expr
 from tilewright.machine.arch import Arch
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Call
+from tilewright.ir import Call, DType
 from tilewright.targets.c_family import Spellings, Text
 
 CODES: Mapping[str, str] = {

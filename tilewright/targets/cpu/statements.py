@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.errors import Span
+from tilewright.ir import find, of_views
 from tilewright.ir import nodes as ir
-from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import find
 from tilewright.ops.prints import c_format, line, words_of
 from tilewright.options import options
 from tilewright.targets.c_family import Names

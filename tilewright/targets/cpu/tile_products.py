@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilewright.ir import nodes as ir
-from tilewright.ops.base import full_index, kept_axes
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Gemm, full_index, kept_axes
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.choose_products import TilePlan, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand

@@ -15,8 +15,7 @@ import numpy as np
 
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.memory import View
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.intrinsics import Intrinsic, register
+from tilewright.ir import INT32, Intrinsic, register
 from tilewright.ir.nodes import Call, Const, Evaluate, Expr, Extent, Region, Statement, const, expr
 from tilewright.targets.c_family import Text
 from tilewright.targets.cpu.instructions import TILE_LANES

@@ -10,12 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.errors import Span
+from tilewright.ir import INT32, UINT32, guard_of, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.structure import guard_of
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.threads import spread
+from tilewright.layout import REGISTER, spread
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import BOOL, guard_of, holds
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.structure import guard_of
-from tilewright.ir.visitor import holds
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of

@@ -4,13 +4,9 @@ blocks."""
 from __future__ import annotations
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Call, Expr, If, Region, Statement, const, index_binary, seq
-from tilewright.ir.structure import guard_of
+from tilewright.ir import UINT32, Call, Expr, If, Region, Statement, const, guard_of, index_binary, perform, seq
 from tilewright.layout.digits import REGISTER
-from tilewright.ops.base import kept_axes
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy, kept_axes
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.rows import runs_of

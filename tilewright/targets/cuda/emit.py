@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import cast
 
+from tilewright.ir import find, key
 from tilewright.ir import nodes as ir
-from tilewright.ir.structure import key
-from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import ChannelMisuse, InternalError
+from tilewright.ir import ALL, INT32, UINT64, DType, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import ALL, INT32, UINT64, DType
 from tilewright.layout.layout import Layout
 from tilewright.ops.copy import BULK, Copy
 from tilewright.passes.context import Context

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.ir import INT32, UINT32, UINT64, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import INT32, UINT32, UINT64
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.transpose import Transpose

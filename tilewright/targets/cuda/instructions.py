@@ -10,11 +10,8 @@ from __future__ import annotations
 import functools
 
 from tilewright.ir.dtypes import DType
-from tilewright.layout.algebra import permuted
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyEngine, CopyInstruction, MatrixInstruction
+from tilewright.layout import REGISTER, THREAD, Layout, permuted
+from tilewright.machine import GLOBAL, REGISTERS, SHARED, Arch, CopyEngine, CopyInstruction, MatrixInstruction
 from tilewright.machine.types import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32, U8
 
 WARP, WARPGROUP = 32, 128

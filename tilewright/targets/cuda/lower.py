@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.ir.nodes import Commit, Parallel, Statement, Wait
-from tilewright.ops.copy import ENGINE, QUADS, Copy
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.load_ahead import LoadAhead
-from tilewright.ops.reduce import Reduce
-from tilewright.ops.sparse_gemm import SparseGemm
-from tilewright.ops.transpose import Transpose
-from tilewright.ops.unpack import Unpack
+from tilewright.ops import ENGINE, QUADS, Copy, Gemm, LoadAhead, Reduce, SparseGemm, Transpose, Unpack
 from tilewright.passes.context import Context, Override
 from tilewright.passes.tile.copies.filled_tiles import is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.nodes import Call, Evaluate, Expr, Region, Statement, Var, const, counted, seq
-from tilewright.layout.access import vector_width
-from tilewright.layout.threads import shared_rows
+from tilewright.ir import BOOL, INT32, Call, Evaluate, Expr, Region, Statement, Var, const, counted, seq
+from tilewright.layout import shared_rows, vector_width
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad
 
 ROW = 16

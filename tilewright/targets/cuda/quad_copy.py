@@ -6,12 +6,10 @@ The operand wants of each row 4 bytes in every lane of a quad; loads of 4 bytes 
 
 from __future__ import annotations
 
+from tilewright.ir import UINT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import UINT32
 from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.ops.base import kept_axes, zero
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy, kept_axes, zero
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.copy_candidates import QUAD_COLUMNS

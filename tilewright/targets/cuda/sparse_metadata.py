@@ -16,9 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.formats.sparse import LANE_BYTES
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Region, Statement, Store, const, whole
+from tilewright.ir import UINT32, Allocate, Buffer, Call, Expr, Region, Statement, Store, const, perform, whole
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.lower.block_view import BlockView

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.nodes import Buffer, Function, TensorMap
-from tilewright.ir.visitor import kernels
+from tilewright.ir import Buffer, Function, TensorMap, kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target

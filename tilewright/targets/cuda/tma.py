@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InvalidTensorMap
-from tilewright.ir.dtypes import UINT8, DType
-from tilewright.ir.nodes import TensorMap
+from tilewright.ir import UINT8, DType, TensorMap
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.instructions import ENGINE
 

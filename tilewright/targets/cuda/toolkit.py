@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound
-from tilewright.ir.nodes import Function
-from tilewright.ir.visitor import buffers
+from tilewright.ir import Function, buffers
 
 HEADER = "tilewright_toolkit.cuh"
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tilewright.ir import BOOL, UINT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import BOOL, UINT32
 from tilewright.layout.digits import REGISTER
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.load_ahead import LoadAhead

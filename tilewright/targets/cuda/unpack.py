@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tilewright.ir import ALL, FLOAT32, UINT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import ALL, FLOAT32, UINT32
 from tilewright.layout.layout import Layout
 from tilewright.machine.fragment_records import LANES, TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field

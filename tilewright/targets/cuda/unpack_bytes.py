@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Expr, const
+from tilewright.ir import UINT32, Expr, const
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.targets.cuda.words import AND_OR, AND_XOR, CHOICE, combined, lop3, masked, prmt, shifted
 

@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.errors import InternalError
+from tilewright.ir import BOOL, INT32, UINT64, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import BOOL, INT32, UINT64
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, Layout
+from tilewright.ops import LoadAhead, SparseGemm
 from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.load_ahead import LoadAhead
 from tilewright.ops.product import Product
-from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.instructions import PTX_NAMES

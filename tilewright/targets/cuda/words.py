@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Call, Expr, binary, const
+from tilewright.ir import UINT32, Call, Expr, binary, const
 
 Word: TypeAlias = "Expr | int"
 

@@ -15,9 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.ir.nodes import Allocate, Buffer, Function
-from tilewright.ir.signature import counted_workspaces
-from tilewright.ir.visitor import find
+from tilewright.ir import Allocate, Buffer, Function, counted_workspaces, find
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.graph_memory import GRAPHS
 from tilewright.targets.gpu.library import loaded_torch

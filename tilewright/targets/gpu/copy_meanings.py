@@ -10,8 +10,7 @@ from tilewright.errors import OutOfBounds
 from tilewright.interpreter.collectives import each_offset, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
-from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import Call, Expr, Region
+from tilewright.ir import Call, Expr, Intrinsic, Region, register
 
 # Groups of the copies that a thread started, or how many of them are left.
 register(Intrinsic("cp_async_commit", 0, None, pure=False))

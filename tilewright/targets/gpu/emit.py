@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright.errors import InternalError, MissingCapability, Span
+from tilewright.ir import BOOL, DType, accesses, key, own, own_names, root, size_variables, touched, written_parameters
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, DType
-from tilewright.ir.effects import accesses, own, root, touched
-from tilewright.ir.signature import size_variables, written_parameters
-from tilewright.ir.structure import key
-from tilewright.ir.substitution import own_names
 from tilewright.ir.visitor import children, find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations

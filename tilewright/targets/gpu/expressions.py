@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
+from tilewright.ir import INT32, UINT32, DType, in_full
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, UINT32, DType
-from tilewright.ir.intrinsics import in_full
 from tilewright.ops.prints import c_format
 from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Spellings, Text
 from tilewright.targets.gpu.spellings import SPELLINGS

@@ -7,9 +7,8 @@ multiplied, the next one is on its way from shared memory.
 
 from __future__ import annotations
 
+from tilewright.ir import INT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import INT32
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands

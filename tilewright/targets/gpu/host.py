@@ -10,11 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.errors import AssertionFailed, InternalError
+from tilewright.ir import entry_parameters, evaluate, find, kernels, root, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.signature import entry_parameters
-from tilewright.ir.sizes import evaluate
-from tilewright.ir.visitor import find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.ops.prints import line, show_number, words_of
 from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of

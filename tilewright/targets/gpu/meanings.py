@@ -9,11 +9,8 @@ import numpy as np
 
 from tilewright.interpreter.collectives import read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir.dtypes import ALL, DType
-from tilewright.ir.intrinsics import INTRINSICS, Intrinsic, register
-from tilewright.ir.nodes import Call, Region
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
+from tilewright.ir import ALL, INTRINSICS, Call, DType, Intrinsic, Region, register
+from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops.product import integer_product
 from tilewright.ops.rounding import round_float, wrap

@@ -6,10 +6,7 @@ from __future__ import annotations
 from tilewright.arith import Analyzer
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.layout.access import vector_width
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import shared_rows
+from tilewright.layout import REGISTER, Layout, shared_rows, vector_width
 from tilewright.ops.base import zero
 from tilewright.passes.rows import is_plain_tensor, row_unsupported
 from tilewright.targets.gpu.warp_product import OPERAND_LOADS, OperandLoad

@@ -7,12 +7,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
+from tilewright.ir import INTRINSICS, DType, conjuncts, find, has_effect, own, root, uses
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.effects import has_effect, own, root, uses
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.structure import conjuncts
-from tilewright.ir.visitor import find
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Text
 from tilewright.targets.gpu.expressions import GpuExpressions, in_bytes

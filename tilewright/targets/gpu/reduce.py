@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.ir import BOOL, INT32, DType, guard_of
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, INT32, DType
-from tilewright.ir.structure import guard_of
-from tilewright.layout.digits import REGISTER, THREAD, Digit, extent_of
-from tilewright.layout.layout import Layout
-from tilewright.ops.base import zero
-from tilewright.ops.reduce import COMBINE, Reduce
+from tilewright.layout import REGISTER, THREAD, Digit, Layout, extent_of
+from tilewright.ops import COMBINE, Reduce, zero
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.errors import Span
-from tilewright.ir.control import perform
-from tilewright.ir.nodes import Evaluate, Expr, Region, const
+from tilewright.ir import Evaluate, Expr, Region, const, perform
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
-from tilewright.ops.base import kept_axes
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy, kept_axes
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.passes.tile.copies.pieces import piece_bytes
 

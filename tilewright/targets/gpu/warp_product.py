@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilewright.errors import InternalError
+from tilewright.ir import INT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import INT32
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.layout import Layout
+from tilewright.layout import REGISTER, Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.base import zero
 from tilewright.ops.gemm_plan import GemmPlan

@@ -11,14 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tilewright.ir import DType, children, evaluate, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.sizes import evaluate
-from tilewright.ir.visitor import children, find
 from tilewright.machine.arch import Arch
+from tilewright.ops import Reduce, Scan
 from tilewright.ops.product import Product
-from tilewright.ops.reduce import Reduce
-from tilewright.ops.scan import Scan
 
 LOOKED_AT = 64
 """Iterations of a loop that are counted one by one; of more, so many at even distances."""

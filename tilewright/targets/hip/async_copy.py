@@ -10,16 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir import INT32, UINT32, Intrinsic, register, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.substitution import substitute
-from tilewright.layout.digits import MEMORY
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import shared_rows
+from tilewright.layout import MEMORY, Layout, shared_rows
 from tilewright.machine.instructions import CopyInstruction
-from tilewright.ops.base import kept_axes
-from tilewright.ops.copy import CP_ASYNC, Copy
+from tilewright.ops import CP_ASYNC, Copy, kept_axes
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.pieces import asynchronous_copy

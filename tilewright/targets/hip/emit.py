@@ -7,12 +7,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tilewright.errors import MissingCapability
+from tilewright.ir import FLOAT32, INT32, INTRINSICS, UINT32, find, kernels, root, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import FLOAT32, INT32, UINT32
-from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Spellings, Text

@@ -9,11 +9,7 @@ from collections.abc import Mapping
 
 from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.machine.amd import ARCHITECTURES
-from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.reduce import Reduce
-from tilewright.ops.sparse_gemm import SparseGemm
-from tilewright.ops.transpose import Transpose
+from tilewright.ops import Copy, Gemm, Reduce, SparseGemm, Transpose
 from tilewright.passes.context import Override
 from tilewright.targets.gpu import copy_meanings as _copy_meanings  # noqa: F401  gives copies a meaning in NumPy
 from tilewright.targets.gpu.gemm import lower_gemm

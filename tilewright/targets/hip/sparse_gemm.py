@@ -10,8 +10,7 @@ import numpy as np
 from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand
 from tilewright.interpreter.collectives import read_each
 from tilewright.interpreter.evaluate import Evaluator
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Call, Expr, Load, Region, Statement, binary, cast, const
+from tilewright.ir import UINT32, Call, Expr, Load, Region, Statement, binary, cast, const
 from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.context import Context

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from tilewright.ir.nodes import Function
-from tilewright.ir.visitor import kernels
+from tilewright.ir import Function, kernels
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target

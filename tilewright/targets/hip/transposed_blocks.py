@@ -10,11 +10,8 @@ import numpy as np
 
 from tilewright.interpreter.collectives import read_each, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import Call, Const, Evaluate, Region, Statement, const, seq, whole
-from tilewright.layout.digits import REGISTER, THREAD
-from tilewright.layout.layout import Layout
+from tilewright.ir import BOOL, Call, Const, Evaluate, Intrinsic, Region, Statement, const, register, seq, whole
+from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.ops.transpose import OWN, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from tilewright.ir.effects import touched
-from tilewright.ir.nodes import Buffer, Function, Kernel, TensorMap, Var
+from tilewright.ir import Buffer, Function, Kernel, TensorMap, Var, touched
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names

@@ -8,12 +8,10 @@ import numpy as np
 
 from tilewright.interpreter.collectives import each_offset, read_each, whole_warps
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir.intrinsics import Intrinsic, register
-from tilewright.ir.nodes import Call, Region, Statement
+from tilewright.ir import Call, Intrinsic, Region, Statement, register
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.machine.apple import FAMILIES, LANES, PLACES
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.reduce import Reduce
+from tilewright.ops import Gemm, Reduce
 from tilewright.passes.context import Override
 from tilewright.targets.gpu.gemm import lower_gemm
 from tilewright.targets.gpu.meanings import register_products

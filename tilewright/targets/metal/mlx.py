@@ -13,10 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.dtypes import UINT8
-from tilewright.ir.nodes import Buffer, Function, TensorMap, Var
-from tilewright.ir.signature import counted_workspaces, written_parameters
-from tilewright.ir.visitor import kernels
+from tilewright.ir import UINT8, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Promised
 from tilewright.targets.gpu.emit import kernel_parameters

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from tilewright.arith import Analyzer
 from tilewright.errors import MissingCapability
+from tilewright.ir import DType, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.effects import root
 from tilewright.ops.prints import in_c
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu.printer import GpuPrinter

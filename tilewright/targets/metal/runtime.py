@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import MissingCapability
-from tilewright.ir.nodes import Buffer, Function, Var
-from tilewright.ir.signature import counted_workspaces, entry_parameters, written_parameters
-from tilewright.ir.visitor import kernels
+from tilewright.ir import Buffer, Function, Var, counted_workspaces, entry_parameters, kernels, written_parameters
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Promised
 from tilewright.targets.gpu.emit import kernel_parameters

@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Region, const, index_binary
-from tilewright.ir.visitor import walk
+from tilewright.ir import Buffer, Expr, Kernel, Load, Region, const, index_binary, root, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops.copy import TMA, Copy

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.arith import Analyzer
-from tilewright.ir.nodes import Buffer, Channel, Kernel, Role
-from tilewright.ir.visitor import find
+from tilewright.ir import Buffer, Channel, Kernel, Role, find
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import BULK, ENGINE, Copy

@@ -15,10 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.arith import Analyzer
+from tilewright.ir import find, has_effect, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, walk
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.forwarding import stored_by

@@ -4,15 +4,10 @@ can, in words."""
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
-from tilewright.ir.effects import root
-from tilewright.ir.nodes import Buffer, Const, Load, Region, index_binary
-from tilewright.ir.visitor import walk
-from tilewright.layout.digits import MEMORY
-from tilewright.layout.layout import Layout
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import GLOBAL, SHARED, CopyInstruction
-from tilewright.ops.base import kept_axes
-from tilewright.ops.copy import CP_ASYNC, ENGINE, THREADS, Copy
+from tilewright.ir import Buffer, Const, Load, Region, index_binary, root, walk
+from tilewright.layout import MEMORY, Layout
+from tilewright.machine import GLOBAL, SHARED, Arch, CopyInstruction
+from tilewright.ops import CP_ASYNC, ENGINE, THREADS, Copy, kept_axes
 from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, runs_of
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, is_zero

@@ -23,12 +23,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import WARP, Function, If, Kernel, Parallel, Pipelined, Role, Roles
-from tilewright.ir.visitor import Rewritten, having
+from tilewright.ir import WARP, Function, If, Kernel, Parallel, Pipelined, Rewritten, Role, Roles, having
 from tilewright.machine.instructions import GLOBAL
 from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, negated
+from tilewright.passes import Context, ScopedRewriter, negated
 from tilewright.passes.tile.copies.copy_candidates import Candidate, candidates_of
 from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
 from tilewright.passes.tile.copies.gathers import gather_of

@@ -21,20 +21,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, DType
-from tilewright.ir.effects import root, touched
-from tilewright.ir.visitor import Rewritten, find, having, variables, walk
 from tilewright.layout.threads import shared_rows
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import CopyEngine
-from tilewright.ops.copy import TMA, Copy
+from tilewright.machine import Arch, CopyEngine
+from tilewright.ops import TMA, Copy, Transpose
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.product import Product
-from tilewright.ops.transpose import Transpose
-from tilewright.passes.context import Context, Fact
+from tilewright.passes import Context, Fact, ScopedRewriter
 from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported
-from tilewright.passes.scoped import ScopedRewriter
 from tilewright.passes.tile.copies.engine_checks import leaving_unsupported
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending

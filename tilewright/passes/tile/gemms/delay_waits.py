@@ -28,15 +28,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import Rewritten, find, same, touched, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import touched
-from tilewright.ir.structure import same
-from tilewright.ir.visitor import Rewritten, find, with_statements
-from tilewright.ops.copy import Copy
-from tilewright.ops.fill import Fill
-from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.ops import Copy, Fill, Gemm
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter
 

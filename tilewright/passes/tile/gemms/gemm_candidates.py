@@ -6,14 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Const, Region, is_literal
-from tilewright.layout.digits import REGISTER
-from tilewright.layout.threads import repeat
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import GLOBAL, MatrixInstruction
-from tilewright.ops.gemm import Gemm
+from tilewright.layout import REGISTER, repeat
+from tilewright.machine import GLOBAL, Arch, MatrixInstruction
+from tilewright.ops import Gemm, SparseGemm
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.product import Product
-from tilewright.ops.sparse_gemm import SparseGemm
 
 SWIZZLED_ROWS = 8
 """Rows after which the pattern of every swizzle begins again."""

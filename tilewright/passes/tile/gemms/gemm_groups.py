@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Channel, Commit, Const, Expr, If, Kernel, Role, Statement, seq
-from tilewright.ir.visitor import Rewriter, find, having
+from tilewright.ir import Channel, Commit, Const, Expr, If, Kernel, Rewriter, Role, Statement, find, having, seq
 
 WGMMA = "wgmma"
 """The token of such groups; where a role has several, numbers follow it."""

@@ -38,15 +38,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import UINT32, Rewritten, find, holds, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.effects import touched
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewritten, find, holds
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.load_ahead import LoadAhead
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.ops import Gemm, LoadAhead
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
 from tilewright.passes.tile.gemms.overlap_gemms import iterations_of
 

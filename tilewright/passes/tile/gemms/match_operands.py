@@ -19,13 +19,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import ALL, DType, Rewriter, Rewritten, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import ALL, DType
-from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.machine.arch import Arch
-from tilewright.ops.base import matrix_shape
-from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Copy, Gemm, matrix_shape
 from tilewright.passes.context import Context
 
 WIDER = ("float16", "bfloat16", "float32", "float64")

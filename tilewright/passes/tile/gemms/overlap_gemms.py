@@ -33,16 +33,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import LOOPS, Rewritten, find, put, substitute, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LOOPS
-from tilewright.ir.effects import touched
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewritten, find, put, walk
-from tilewright.ops.fill import Fill
+from tilewright.ops import Fill, SparseGemm
 from tilewright.ops.product import Product
-from tilewright.ops.sparse_gemm import SparseGemm
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels, negated
+from tilewright.passes import Context, map_kernels, negated
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
 from tilewright.passes.tile.gemms.pair_iterations import pair_iterations, trips_of

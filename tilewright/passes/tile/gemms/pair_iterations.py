@@ -28,9 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tilewright.ir.dtypes import INT32, UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, seq
-from tilewright.ir.substitution import substitute
+from tilewright.ir import INT32, UINT32, Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, seq, substitute
 from tilewright.ops.product import Product
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.scoped import fresh

@@ -33,11 +33,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tilewright.ir import ALL, INT32, Rewriter, Rewritten, having
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import ALL, INT32
-from tilewright.ir.visitor import Rewriter, Rewritten, having
-from tilewright.ops.base import zero
-from tilewright.ops.gemm import Gemm
+from tilewright.ops import Gemm, zero
 from tilewright.passes.context import Context
 
 F32 = ALL["float32"]

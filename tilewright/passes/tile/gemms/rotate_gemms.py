@@ -43,10 +43,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.ir import find, holds, substitute, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import touched
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, holds, walk
 from tilewright.ops.product import Product
 from tilewright.passes.scoped import fresh
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import NotAsynchronous
-from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel, Role
-from tilewright.ir.visitor import changed, find, kernels
-from tilewright.layout.algebra import permuted
-from tilewright.layout.layout import Layout
+from tilewright.ir import Allocate, Buffer, Function, Kernel, Role, changed, find, kernels
+from tilewright.layout import Layout, permuted
 from tilewright.machine.arch import Arch
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.product import Product

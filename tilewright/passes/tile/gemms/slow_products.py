@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilewright.ir.nodes import WARP, Buffer, Region, const
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import MatrixInstruction
+from tilewright.machine import Arch, MatrixInstruction
 from tilewright.ops.gemm import Gemm
 from tilewright.ops.product import Product
 from tilewright.passes.tile.gemms.gemm_candidates import candidates_of

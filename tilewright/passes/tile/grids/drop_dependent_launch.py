@@ -14,9 +14,7 @@ After::
 
 from __future__ import annotations
 
-from tilewright.ir.control import performed
-from tilewright.ir.nodes import Evaluate, Function
-from tilewright.ir.visitor import changed
+from tilewright.ir import Evaluate, Function, changed, performed
 from tilewright.passes.context import Context
 
 WORDS = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")

@@ -11,8 +11,7 @@ After: nothing.  Grids of sizes known only at launch stay; launching one without
 from __future__ import annotations
 
 from tilewright.ir.nodes import Function, is_literal
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 
 
 def drop_empty_grids(function: Function, context: Context) -> Function:

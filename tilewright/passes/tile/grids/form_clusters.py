@@ -35,13 +35,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from tilewright.ir import LEAVING, Rewriter, find, holds, touched, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LEAVING
-from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewriter, find, holds, variables, walk
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.gemms.gemm_candidates import Candidate
 from tilewright.passes.tile.gemms.select_instructions import plan_gemms

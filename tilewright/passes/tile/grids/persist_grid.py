@@ -46,16 +46,11 @@ from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
 from tilewright.errors import an
+from tilewright.ir import INT32, find, holds, new_names, performed, size_variables, substitute, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import performed
-from tilewright.ir.dtypes import INT32
 from tilewright.ir.expressions import known_extent
-from tilewright.ir.signature import size_variables
-from tilewright.ir.substitution import new_names, substitute
-from tilewright.ir.visitor import find, holds, variables, walk
 from tilewright.machine.arch import Arch
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS

@@ -37,11 +37,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import Span
+from tilewright.ir import INT32, find, perform, performed, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform, performed
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers

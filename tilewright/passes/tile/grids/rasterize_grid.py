@@ -28,8 +28,7 @@ from dataclasses import replace
 from tilewright.errors import Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 
 RASTER = "raster"
 

@@ -21,9 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tilewright.ir.nodes import WARP, WARPGROUP, Channel, Kernel, Role
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, put
+from tilewright.ir import WARP, WARPGROUP, Channel, Kernel, Role, find, put, substitute
 from tilewright.machine.arch import Arch
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 

@@ -23,8 +23,7 @@ import math
 from dataclasses import replace
 
 from tilewright.errors import GridTooLarge
-from tilewright.ir.dtypes import UINT32
-from tilewright.ir.nodes import Allocate, Buffer, Call, Function, Kernel, Region, const
+from tilewright.ir import UINT32, Allocate, Buffer, Call, Function, Kernel, Region, const
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, find
 from tilewright.passes.context import Context
 

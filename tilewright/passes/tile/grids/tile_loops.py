@@ -30,11 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import Span
+from tilewright.ir import INT32, find, root, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.effects import root
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find
 from tilewright.passes.scoped import PlaceRewriter
 
 

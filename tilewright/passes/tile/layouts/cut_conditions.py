@@ -24,12 +24,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+from tilewright.ir import BOOL, UPDATES, find, holds, key, leaving
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import leaving
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.effects import UPDATES
-from tilewright.ir.structure import key
-from tilewright.ir.visitor import find, holds
 from tilewright.passes.scoped import negated, reads_nothing
 
 _DIVISIONS = ("floordiv", "floormod", "div", "mod")

@@ -20,16 +20,11 @@ from typing import Any
 from tilewright.errors import LayoutConflict
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed, declared, find, walk
-from tilewright.layout.algebra import permuted, reduced, replicate
-from tilewright.layout.digits import THREAD
-from tilewright.layout.layout import Layout
-from tilewright.layout.tables import AnyLayout, TableLayout
-from tilewright.layout.threads import shared_rows, spread
+from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.machine.arch import Arch
 from tilewright.ops.product import Product
 from tilewright.ops.reduce import Reduce
-from tilewright.passes.context import CHOICES, Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import CHOICES, Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import by_bytes, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging
 from tilewright.passes.tile.gemms.select_instructions import demanded

@@ -8,13 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from tilewright.ir import find, flattened
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import flattened
-from tilewright.ir.visitor import find
-from tilewright.layout.algebra import permuted, reduced
-from tilewright.layout.digits import Digit, extent_of, merged, split_at
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import holds, spread
+from tilewright.layout import Digit, Layout, extent_of, holds, merged, permuted, reduced, split_at, spread
 from tilewright.machine.arch import Arch
 from tilewright.ops.reduce import Reduce
 

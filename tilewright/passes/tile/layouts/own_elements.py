@@ -14,11 +14,8 @@ import numpy as np
 
 from tilewright.arith import Analyzer
 from tilewright.interpreter.over_threads import over_threads
+from tilewright.ir import find, has_effect, key, root, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect, root, touched
-from tilewright.ir.structure import key
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find
 from tilewright.passes.scoped import reads_nothing
 from tilewright.passes.tile.layouts.shared_places import Access, bound_in
 

@@ -30,14 +30,11 @@ import numpy as np
 
 from tilewright.interpreter.over_threads import may_hold, over_threads, thread_indices
 from tilewright.interpreter.varying import find_varying
+from tilewright.ir import find, having, header, holds, leaving, perform, performed, root, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import header, leaving, perform, performed
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import find, having, holds, walk, with_statements
 from tilewright.ops.copy import Copy
 from tilewright.ops.product import Product
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels, plain_loop
+from tilewright.passes import Context, map_kernels, plain_loop
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.layouts.cut_conditions import cut, in_turns, joined, ordered_by_author, read_first

@@ -23,10 +23,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.errors import TilewrightError
+from tilewright.ir import Rewriter, find, root, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, find
 from tilewright.ops.base import parallel
 from tilewright.passes.context import Context
 from tilewright.passes.tile.layouts.layout_flow import overwrites

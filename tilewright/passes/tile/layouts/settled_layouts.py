@@ -7,11 +7,8 @@ from dataclasses import replace
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, find
-from tilewright.layout.algebra import compacted, permuted, reduced
-from tilewright.layout.layout import Layout
-from tilewright.ops.base import element, elementwise, store_element
-from tilewright.ops.fill import Fill
-from tilewright.ops.reduce import Reduce
+from tilewright.layout import Layout, compacted, permuted, reduced
+from tilewright.ops import Fill, Reduce, element, elementwise, store_element
 from tilewright.passes.tile.layouts.layout_flow import accesses_of, overwrites
 from tilewright.passes.tile.layouts.through_shared import happens_once, through_shared
 

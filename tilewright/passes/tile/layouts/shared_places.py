@@ -11,12 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
+from tilewright.ir import INTRINSICS, UPDATES, children, find, holds, key, root, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import UPDATES, root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.structure import key
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import children, find, holds
 from tilewright.ops.atomic import Atomic
 
 Access = ir.Load | ir.Store | ir.Call

@@ -26,9 +26,8 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.errors import LayoutConflict
+from tilewright.ir import Rewriter, Rewritten, changed, find, touched, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, walk, with_statements
 from tilewright.passes.tile.layouts.through_shared import through_shared
 
 

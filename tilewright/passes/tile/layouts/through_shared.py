@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilewright.ir import find, has_effect, root, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect, root
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import find, walk
 from tilewright.ops.copy import Copy
 from tilewright.passes.context import Fact
 

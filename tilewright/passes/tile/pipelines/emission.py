@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
+from tilewright.ir import conjunction, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.structure import conjunction
-from tilewright.ir.substitution import substitute
 from tilewright.ops.copy import CP_ASYNC, Copy
 from tilewright.passes.scoped import fresh, plain_loop, redirected
 from tilewright.passes.tile.pipelines.pipeline_plan import Name, PipelinePlan, needed_names

@@ -49,16 +49,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tilewright.ir import bodies, header, root, touched, uses
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import bodies, header
-from tilewright.ir.effects import root, touched, uses
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, walk, without_tiles
-from tilewright.layout.algebra import expand
-from tilewright.layout.layout import Layout
+from tilewright.layout import Layout, expand
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
-from tilewright.passes.context import Context, Fact
-from tilewright.passes.scoped import map_kernels, plain_loop
+from tilewright.passes import Context, Fact, map_kernels, plain_loop
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines import register_staging as staging
 from tilewright.passes.tile.pipelines.emission import Emission

@@ -22,9 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.ir.effects import has_effect
-from tilewright.ir.nodes import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store
-from tilewright.ir.structure import key
+from tilewright.ir import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store, has_effect, key
 from tilewright.ir.visitor import Rewriter, Rewritten, having, walk
 from tilewright.passes.context import Context
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tilewright.ir.effects import has_effect, root
-from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, If, Let, Load, Pipelined, Seq, Statement, Var
+from tilewright.ir import Allocate, Buffer, Call, Expr, If, Let, Load, Pipelined, Seq, Statement, Var, has_effect, root
 from tilewright.ir.visitor import find, walk
 
 Opened = list[tuple[Statement, tuple[Expr, ...]]]

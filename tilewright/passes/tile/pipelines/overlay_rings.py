@@ -26,11 +26,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.control import perform
-from tilewright.ir.nodes import Buffer, Function, Kernel, Role, Statement
-from tilewright.ir.visitor import changed, find
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.ir import Buffer, Function, Kernel, Role, Statement, changed, find, perform
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, shared_bytes, shared_room

@@ -13,12 +13,8 @@ from dataclasses import dataclass, field
 from typing import TypeGuard, TypeVar
 
 from tilewright.errors import PipelinePlanError
+from tilewright.ir import Touched, conjunction, has_effect, leaving, mentioned, performed, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import leaving, performed
-from tilewright.ir.effects import Touched, has_effect, touched
-from tilewright.ir.signature import mentioned
-from tilewright.ir.structure import conjunction
-from tilewright.ir.visitor import walk
 from tilewright.ops.copy import TMA_STORES, Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches

@@ -25,12 +25,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import BOOL, INTRINSICS, Rewriter, find, root, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.effects import root
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, find, walk
 from tilewright.ops.base import zero
 from tilewright.passes.neighbours import Neighbours
 

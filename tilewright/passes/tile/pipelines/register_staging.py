@@ -28,17 +28,12 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import BOOL, conjunction, declared, perform, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import BOOL
-from tilewright.ir.effects import touched
 from tilewright.ir.expressions import whole
-from tilewright.ir.structure import conjunction
-from tilewright.ir.visitor import declared
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import CP_ASYNC, Copy
-from tilewright.ops.transpose import OWN, Transpose
+from tilewright.ops import CP_ASYNC, OWN, Copy, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load

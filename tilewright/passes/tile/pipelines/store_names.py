@@ -35,10 +35,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import Rewriter, Rewritten, find, has_effect, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import has_effect, touched
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, Rewritten, find
 from tilewright.passes.context import Context
 
 

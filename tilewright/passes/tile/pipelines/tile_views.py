@@ -9,12 +9,8 @@ from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from tilewright.errors import LayoutConflict
-from tilewright.ir.effects import own, root
-from tilewright.ir.nodes import Buffer, Expr, Kernel, Load, Statement, TileOperator
-from tilewright.ir.visitor import find
-from tilewright.layout.algebra import viewed
-from tilewright.layout.layout import Layout
-from tilewright.layout.threads import shared_rows, widest_span
+from tilewright.ir import Buffer, Expr, Kernel, Load, Statement, TileOperator, find, own, root
+from tilewright.layout import Layout, shared_rows, viewed, widest_span
 
 
 def views_of(kernel: Kernel) -> list[Buffer]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.ir.effects import root, uses
-from tilewright.ir.nodes import Buffer, ChannelStatement, Kernel, Role, Statement, Wait
-from tilewright.ir.visitor import find, holds, walk
+from tilewright.ir import Buffer, ChannelStatement, Kernel, Role, Statement, Wait, find, holds, root, uses, walk
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 
 Uses = Callable[[Statement], set[Buffer]]

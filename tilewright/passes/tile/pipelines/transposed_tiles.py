@@ -25,16 +25,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tilewright.ir.effects import uses
+from tilewright.ir import Buffer, Kernel, Pipelined, Statement, changed, uses
 from tilewright.ir.expressions import whole
-from tilewright.ir.nodes import Buffer, Kernel, Pipelined, Statement
-from tilewright.ir.visitor import changed
-from tilewright.layout.digits import MEMORY, REGISTER
-from tilewright.layout.layout import Layout
-from tilewright.layout.swizzle import Swizzle
-from tilewright.layout.threads import spread
-from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
+from tilewright.layout import MEMORY, REGISTER, Layout, Swizzle, spread
+from tilewright.ops import Copy, Gemm
 
 RUN_BYTES = 8
 """Of a run of k, which lies together in shared memory, and which a thread has of each column where it can."""

@@ -20,11 +20,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Buffer, For, Function, Pipelined, Seq, Statement, is_literal
-from tilewright.ir.signature import mentioned
-from tilewright.ir.visitor import Rewriter, put
-from tilewright.ops.fill import Fill
-from tilewright.ops.gemm import Gemm
+from tilewright.ir import Buffer, For, Function, Pipelined, Rewriter, Seq, Statement, is_literal, mentioned, put
+from tilewright.ops import Fill, Gemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.processors.choose_products import tile_plan
 

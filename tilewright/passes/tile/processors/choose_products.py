@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilewright.ir.dtypes import DType
-from tilewright.machine.arch import Arch
-from tilewright.machine.dot import DotInstruction, OperandPlan, match_left_offset, match_operands
+from tilewright.machine import Arch, DotInstruction, OperandPlan, match_left_offset, match_operands
 from tilewright.machine.tile import TileInstruction, tile_instructions
 from tilewright.ops.gemm import Gemm
 

@@ -21,18 +21,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.ir import accesses, bodies, changed, holds, of_views, same, walk, without_tiles
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import bodies
-from tilewright.ir.effects import accesses
-from tilewright.ir.signature import of_views
-from tilewright.ir.structure import same
-from tilewright.ir.visitor import changed, holds, walk, without_tiles
-from tilewright.ops.copy import Copy
-from tilewright.ops.decode import Decode
-from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context, Fact
+from tilewright.ops import Copy, Decode, Gemm
+from tilewright.passes import Context, Fact, ScopedRewriter, map_kernels
 from tilewright.passes.rows import unproven_beginning
-from tilewright.passes.scoped import ScopedRewriter, map_kernels
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
 

@@ -17,13 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewright.ir import UINT8, DType, children, find, of_views
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import UINT8, DType
-from tilewright.ir.signature import of_views
-from tilewright.ir.visitor import children, find
 from tilewright.layout.panels import PanelLayout
-from tilewright.machine.arch import Arch
-from tilewright.machine.tile import has_tiles, tile_instructions
+from tilewright.machine import Arch, has_tiles, tile_instructions
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan

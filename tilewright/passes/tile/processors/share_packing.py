@@ -40,15 +40,11 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tilewright.ir import INT32, INT64, DType, Rewriter, changed, find, holds, substitute, without_tiles
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, INT64, DType
-from tilewright.ir.substitution import substitute
-from tilewright.ir.visitor import Rewriter, changed, find, holds, without_tiles
 from tilewright.layout.panels import PanelLayout
-from tilewright.ops.copy import Copy
-from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh
+from tilewright.ops import Copy, Gemm
+from tilewright.passes import Context, fresh
 from tilewright.passes.tile.processors import forward_operands as operands
 from tilewright.passes.tile.processors.choose_products import product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand, tile_layout

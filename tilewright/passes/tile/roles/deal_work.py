@@ -39,17 +39,13 @@ import numpy as np
 from tilewright.errors import DivergentWork
 from tilewright.interpreter.over_threads import over_threads, thread_indices
 from tilewright.interpreter.varying import find_varying, is_exchange
+from tilewright.ir import INT32, LEAVING, LOOPS, flattened, header, leaving, mentioned, performed, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LEAVING, LOOPS, flattened, header, leaving, performed
-from tilewright.ir.dtypes import INT32
 from tilewright.ir.effects import own_writes, root, uses
-from tilewright.ir.signature import mentioned
-from tilewright.ir.substitution import substitute
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, with_statements
 from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import counted_off, map_kernels
+from tilewright.passes import Context, counted_off, map_kernels
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
 
 Mask: TypeAlias = "np.ndarray | None"

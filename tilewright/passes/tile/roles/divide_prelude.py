@@ -6,8 +6,7 @@ Initialisation of registers and everything else goes to the role that needs it, 
 
 from __future__ import annotations
 
-from tilewright.ir.effects import Touched, has_effect, touched
-from tilewright.ir.nodes import Allocate, Assume, Call, Let, Parallel, Return, Statement, Var
+from tilewright.ir import Allocate, Assume, Call, Let, Parallel, Return, Statement, Touched, Var, has_effect, touched
 from tilewright.ir.visitor import find, holds, variables
 from tilewright.passes.tile.roles.role_links import LinkPlan
 from tilewright.passes.tile.roles.role_survey import PRIVATE

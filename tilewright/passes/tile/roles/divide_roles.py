@@ -13,16 +13,12 @@ from typing import TypeGuard
 
 from tilewright.arith import Analyzer
 from tilewright.errors import Span
+from tilewright.ir import INT32, bodies, declared, find, has_effect, leaving, performed, put, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import bodies, leaving, performed
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.effects import has_effect
-from tilewright.ir.visitor import declared, find, put, walk
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
 from tilewright.ops.copy import Copy
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import fresh, plain_loop, redirected
+from tilewright.passes import Context, fresh, plain_loop, redirected
 from tilewright.passes.tile.copies.engine_checks import load_unsupported
 from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.pieces import copied_piece

@@ -40,13 +40,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir import LOOPS, Rewriter, Rewritten, find, having, holds, perform, performed, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LOOPS, perform, performed
-from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewriter, Rewritten, find, having, holds
-from tilewright.ops.gemm import Gemm
-from tilewright.ops.reduce import Reduce
-from tilewright.ops.scan import Scan
+from tilewright.ops import Gemm, Reduce, Scan
 from tilewright.passes.context import Context
 from tilewright.passes.tile.gemms.gemm_groups import conditional
 from tilewright.passes.tile.grids.ping_pong import narrowed

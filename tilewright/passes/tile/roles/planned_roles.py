@@ -26,8 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import touched
-from tilewright.ir.substitution import substitute
+from tilewright.ir import substitute, touched
 from tilewright.passes.scoped import redirected
 from tilewright.passes.tile.pipelines.emission import Emission
 from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan

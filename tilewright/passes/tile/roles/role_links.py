@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.interpreter.over_threads import over_threads
+from tilewright.ir import LOOPS, declared, find, header, leaving, own_writes, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LOOPS, header, leaving
-from tilewright.ir.effects import own_writes, root
-from tilewright.ir.visitor import declared, find
 from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands

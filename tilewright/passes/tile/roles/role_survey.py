@@ -11,13 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tilewright.ir import INTRINSICS, Touched, bodies, fields_of, find, header, root, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import bodies, header
-from tilewright.ir.effects import Touched, root, touched
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import fields_of, find, walk
-from tilewright.ops.copy import Copy
-from tilewright.ops.fill import Fill
+from tilewright.ops import Copy, Fill
 
 PRIVATE = ("fragment", "local")
 """Scopes whose memory is registers of the threads that work on it."""

@@ -48,11 +48,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir import Rewriter, find, flattened, performed, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import flattened, performed
-from tilewright.ir.visitor import Rewriter, find, walk, with_statements
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter
+from tilewright.passes import Context, ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import MANUAL, obstacle, plan_pipeline
 from tilewright.passes.tile.roles.divide_roles import Division, RoleRefusal

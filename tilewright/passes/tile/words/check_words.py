@@ -6,8 +6,7 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir import dtypes
-from tilewright.ir.nodes import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator
+from tilewright.ir import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
 from tilewright.ir.visitor import children, kernels
 from tilewright.ops.atomic import Atomic
 from tilewright.passes.context import Context

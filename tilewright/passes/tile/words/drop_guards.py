@@ -28,12 +28,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tilewright.ir import INTRINSICS, Rewritten, conjunction, conjuncts, find, having, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.structure import conjunction, conjuncts
-from tilewright.ir.visitor import Rewritten, find, having, walk
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import ScopedRewriter, negated, reads_nothing
+from tilewright.passes import Context, ScopedRewriter, negated, reads_nothing
 
 
 def drop_guards(function: ir.Function, context: Context) -> ir.Function:

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Commit, Function, Kernel, Parallel, TileOperator, Wait
-from tilewright.ir.visitor import changed, find
+from tilewright.ir import Commit, Function, Kernel, Parallel, TileOperator, Wait, changed, find
 from tilewright.ops.copy import BY_HAND, TMA_STORES
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.gemms.gemm_groups import WGMMA
 
 

@@ -17,11 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.effects import root, uses
-from tilewright.ir.nodes import Allocate, Buffer, Function, Kernel
-from tilewright.ir.visitor import find, without_tiles
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.ir import Allocate, Buffer, Function, Kernel, find, root, uses, without_tiles
+from tilewright.passes import Context, map_kernels
 
 _TILES = ("shared", "fragment")
 

@@ -23,11 +23,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tilewright.ir import LEAVING, Rewriter, Rewritten, conjuncts, find, fresh, holds, substitute, variables
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import LEAVING
-from tilewright.ir.structure import conjuncts
-from tilewright.ir.substitution import fresh, substitute
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, variables
 from tilewright.passes.context import Context
 
 MOST_ITERATIONS = 8

@@ -22,11 +22,9 @@ elements decide is known to no other warp. An element of a tensor that nobody wr
 from __future__ import annotations
 
 from tilewright.interpreter.varying import find_varying
-from tilewright.ir.nodes import Buffer, Const, Function, Kernel, Load, Store
-from tilewright.ir.visitor import declared, find, without_tiles
-from tilewright.passes.context import Context
+from tilewright.ir import Buffer, Const, Function, Kernel, Load, Store, declared, find, without_tiles
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.forwarding import Forwarding
-from tilewright.passes.scoped import map_kernels
 
 
 def forward_locals(function: Function, context: Context) -> Function:

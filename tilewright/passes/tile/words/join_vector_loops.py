@@ -19,9 +19,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import For, Function, Parallel
-from tilewright.ir.structure import folds
-from tilewright.ir.visitor import Rewriter, Rewritten
+from tilewright.ir import For, Function, Parallel, Rewriter, Rewritten, folds
 from tilewright.passes.context import Context
 
 

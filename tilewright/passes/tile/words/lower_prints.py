@@ -29,13 +29,10 @@ from typing import Any
 
 from tilewright.errors import MissingCapability
 from tilewright.interpreter.varying import Varying, find_varying
+from tilewright.ir import INT32, Rewriter, children, find, having, holds, perform
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform
-from tilewright.ir.dtypes import INT32
-from tilewright.ir.visitor import Rewriter, children, find, having, holds
 from tilewright.ops.prints import PER_LINE, beginning, element_place, line, words_of
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import linear_thread, nested
+from tilewright.passes import Context, linear_thread, nested
 
 MOST_NUMBERS = 32
 """What one printf of a GPU takes."""

@@ -21,15 +21,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.errors import MissingCapability
+from tilewright.ir import BOOL, INT32, Rewritten, find, fresh, having
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.substitution import fresh
-from tilewright.ir.visitor import Rewritten, find, having
-from tilewright.ops.base import zero
-from tilewright.ops.copy import Copy
-from tilewright.ops.reduce import Reduce
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import HoistingRewriter, nested
+from tilewright.ops import Copy, Reduce, zero
+from tilewright.passes import Context, HoistingRewriter, nested
 
 VOTES = {"any_of": "any", "all_of": "all"}
 

@@ -32,11 +32,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
+from tilewright.ir import Rewriter, find, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import touched
-from tilewright.ir.visitor import Rewriter, find
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels, nested
+from tilewright.passes import Context, map_kernels, nested
 
 UNROLLED = 64
 """Iterations up to which a loop over a local tile is unrolled, so that the tile stays in registers."""

@@ -35,12 +35,9 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from tilewright.ir import BOOL, INT32, Rewritten, find, having, perform, performed
 from tilewright.ir import nodes as ir
-from tilewright.ir.control import perform, performed
-from tilewright.ir.dtypes import BOOL, INT32
-from tilewright.ir.visitor import Rewritten, find, having
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import HoistingRewriter
+from tilewright.passes import Context, HoistingRewriter
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"

@@ -26,8 +26,7 @@ from __future__ import annotations
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewritten
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import DecidingRewriter
+from tilewright.passes import Context, DecidingRewriter
 
 
 def simplify(function: ir.Function, context: Context) -> ir.Function:

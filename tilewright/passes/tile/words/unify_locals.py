@@ -22,11 +22,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.interpreter.varying import find_varying
+from tilewright.ir import Rewritten, declared, find, root
 from tilewright.ir import nodes as ir
-from tilewright.ir.effects import root
-from tilewright.ir.visitor import Rewritten, declared, find
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import PlaceRewriter, map_kernels
+from tilewright.passes import Context, PlaceRewriter, map_kernels
 
 LARGEST = 16
 """Elements of the largest array that is taken apart."""

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir.nodes import Evaluate, Function, Kernel, Parallel, Role, TileOperator, Var
-from tilewright.ir.visitor import find
+from tilewright.ir import Evaluate, Function, Kernel, Parallel, Role, TileOperator, Var, find
 from tilewright.machine.arch import Arch
 from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import map_kernels
+from tilewright.passes import Context, map_kernels
 
 
 def whole_waves(function: Function, context: Context) -> Function:

@@ -21,11 +21,9 @@ A dimension whose extent is an int64 counts as one.  Names for such indices are 
 
 from __future__ import annotations
 
+from tilewright.ir import INT32, INT64, Rewritten, find, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import INT32, INT64
-from tilewright.ir.visitor import Rewritten, find, walk
-from tilewright.passes.context import Context
-from tilewright.passes.scoped import PlaceRewriter
+from tilewright.passes import Context, PlaceRewriter
 
 _ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "floormod", "min", "max"})
 
