@@ -360,15 +360,13 @@ def _product(
         result = total
         if scales_A is not None and not (by_group and by_block and shift is None):
             result = T.alloc_fragment(total.shape, out)
-            row_factor = 1.0 if by_token or by_group else scales_A[0]
-            factor = row_factor if by_channel or by_block else row_factor * scales_B[0]
             for i, j in T.Parallel(*total.shape):
                 m, n = (j, i) if swapped else (i, j)
-                value = T.cast(total[i, j], "float32") * factor
-                if by_token:
-                    value = value * scales_A[m]
-                if by_channel:
-                    value = value * scales_B[n]
+                value = T.cast(total[i, j], "float32")
+                if not by_group:
+                    value = value * scales_A[m if by_token else 0]
+                if not by_block:
+                    value = value * scales_B[n if by_channel else 0]
                 result[i, j] = T.cast(value if shift is None else value + shift[n], out)
         if swapped:
             columns, rows = result.shape

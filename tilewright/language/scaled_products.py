@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from tilewright import ops
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import ALL, INT32, UINT8
+from tilewright.ir.dtypes import ALL, FLOAT32, INT32, UINT8
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import in_kernel
 from tilewright.language.interface import called, word
@@ -27,6 +27,9 @@ from tilewright.ops.base import shape_text
 OPERANDS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 
 E8M0 = ALL["float8_e8m0fnu"]
+
+POWERS = UINT8.name, E8M0.name
+"""Types of scales that are powers of two."""
 
 RUN = 128
 """Columns of K whose products the matrix unit adds up by itself."""
@@ -69,7 +72,7 @@ def e8m0_to_float(code: object) -> Scalar:
     >>> C[i, 0] = T.e8m0_to_float(T.cast(N[i], "uint8"))
     """
     operand = as_expr(code, what="what T.e8m0_to_float converts")
-    if operand.dtype.name not in ("uint8", E8M0.name):
+    if operand.dtype.name not in POWERS:
         raise WrongOperandType(
             f"T.e8m0_to_float takes uint8 or {E8M0}, not {operand.dtype}", hint="T.cast converts numbers"
         )
@@ -78,7 +81,7 @@ def e8m0_to_float(code: object) -> Scalar:
 
 def _as_float(code: ir.Expr) -> ir.Expr:
     number = code if code.dtype != UINT8 else ir.Reinterpret(E8M0, code)
-    return ir.cast(number, ir.dtypes.FLOAT32)
+    return ir.cast(number, FLOAT32)
 
 
 @word
@@ -295,12 +298,12 @@ class _Scale:
         )
 
     def at(self, line: ir.Expr, first: int) -> ir.Expr:
-        """The scale of a row of A, or a column of B, for the run of K that begins at `first`, float32."""
+        """The scale of a row of A, or a column of B, for the run of K that begins at `first`."""
         place = list(self.region.starts)
         for axis, step in ((self.line_axis, line // self.each), (self.part_axis, ir.const(first // self.run))):
             if axis is not None:
                 place[axis] = place[axis] + step
-        return _as_float(ir.Load(self.region.dtype, self.region.buffer, tuple(place)))
+        return ir.Load(self.region.dtype, self.region.buffer, tuple(place))
 
 
 def _add(part: ir.Buffer, scales: tuple[_Scale, _Scale], first: int, c: ir.Region) -> None:
@@ -309,11 +312,52 @@ def _add(part: ir.Buffer, scales: tuple[_Scale, _Scale], first: int, c: ir.Regio
     i, j = ir.Var(INT32, "i"), ir.Var(INT32, "j")
     frame = builder.push("T.Parallel", span)
     sums = ir.Load(part.dtype, part, (i, j))
-    factor = ir.binary("mul", scales[0].at(i, first), scales[1].at(j, first))
     leading = len(c.extents) - 2
     offsets = (*(ir.const(0),) * leading, i, j)
     place = tuple(start + step for start, step in zip(c.starts, offsets, strict=True))
     old = ir.cast(ir.Load(c.dtype, c.buffer, place), part.dtype)
-    total = ir.binary("add", old, ir.binary("mul", sums, factor))
+    before, behind = _factors(scales[0].at(i, first), scales[1].at(j, first))
+    for factor in before:
+        sums = ir.binary("mul", sums, factor)
+    total = ir.Call(part.dtype, "fma", (sums, behind, old))
     builder.append(ir.Store(c.buffer, place, ir.cast(total, c.dtype), span=span))
     builder.append(ir.Parallel((i, j), part.static_shape, builder.pop(frame), span=span))
+
+
+def _factors(one: ir.Expr, other: ir.Expr) -> tuple[list[ir.Expr], ir.Expr]:
+    """What a sum is multiplied by, one after the other, and last in its addition, so that nothing between is beyond
+    float32 where the result is not: sums of a tile are zero or between 2**-32 and 2**48, and two scales together may be
+    as large as 2**256."""
+    one, other = sorted((one, other), key=lambda scale: (*POWERS, "float16", scale.dtype.name).index(scale.dtype.name))
+    if one.dtype.name in POWERS:
+        code = _code(one)
+        if other.dtype.name in POWERS:  # about half of each exponent
+            halves = [_parted(code, (code + 127) // 2), _parted(_code(other), (_code(other) + 128) // 2)]
+            return [ir.binary("mul", halves[0][0], halves[1][0])], ir.binary("mul", halves[0][1], halves[1][1])
+        first, second = _parted(code, ir.binary("min", ir.binary("max", code, ir.const(127 - 86)), ir.const(127 + 80)))
+        return [first, _as_float(other)], second
+    if one.dtype.name == "float16":
+        return [_as_float(one)], _as_float(other)
+    scale = _as_float(one)
+    size = ir.Call(FLOAT32, "abs", (scale,))
+
+    def chosen(small: float, large: float) -> ir.Expr:
+        beyond = ir.Select(FLOAT32, ir.binary("gt", size, _float(2.0**80)), _float(large), _float(1.0))
+        return ir.Select(FLOAT32, ir.binary("lt", size, _float(2.0**-86)), _float(small), beyond)
+
+    return [ir.binary("mul", scale, chosen(2.0**38, 2.0**-48)), _as_float(other)], chosen(2.0**-38, 2.0**48)
+
+
+def _code(power: ir.Expr) -> ir.Expr:
+    return ir.cast(power if power.dtype == UINT8 else ir.Reinterpret(UINT8, power), INT32)
+
+
+def _parted(code: ir.Expr, first: ir.Expr) -> tuple[ir.Expr, ir.Expr]:
+    """The power of two that another code says, and what makes it that of this one, which has its NaN."""
+    one, other = (ir.binary("shl", exponent, ir.const(23)) for exponent in (first, code - first + 127))
+    other = ir.Select(INT32, ir.binary("eq", code, ir.const(255)), ir.const(0x7FC00000), other)
+    return ir.Reinterpret(FLOAT32, one), ir.Reinterpret(FLOAT32, other)
+
+
+def _float(value: float) -> ir.Expr:
+    return ir.Const(FLOAT32, value)

@@ -183,3 +183,40 @@ def test_a_line_of_as_many_scales_as_rows_is_what_its_layout_says(shape: tuple[i
         return found
 
     assert not np.array_equal(product(block_scale_layout=T.BlockScaledLayout.e8m0_k32()), product())
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "hip -arch=gfx942"])
+@pytest.mark.parametrize("types", [("float32", "float32"), ("bfloat16", "float16"), (E8M0, "float32"), (E8M0, E8M0)])
+def test_nothing_between_is_beyond_float32_where_results_are_not(types: tuple[str, str], target: str) -> None:
+    """Scales of every exponent, and sums of zero: two scales together reach 2**256."""
+    powers = [E8M0 in types and kind == E8M0 for kind in types]
+    shapes = [(32, 1) if power else (32,) for power in powers]
+
+    @T.prim_func
+    def product(
+        A: T.Tensor((32, 32), E5M2), SA: T.Tensor(shapes[0], types[0]), B: T.Tensor((32, 32), E5M2),
+        SB: T.Tensor(shapes[1], types[1]), C: T.Tensor((32, 32), "float32"),
+    ):  # fmt: skip
+        with T.Kernel(1, threads=128):
+            c = T.alloc_fragment((32, 32), "float32")
+            T.clear(c)
+            T.fp8_scaled_matmul(A, SA, B, SB, c)
+            T.copy(c, C)
+
+    kernel = tilewright.compile(product, target=target if target != "interpreter" else "cpu")
+    run = kernel.interpret if target == "interpreter" else kernel if target == "cpu" else kernel.emulate
+    rng = np.random.default_rng(5)
+    for _ in range(3):
+        a, b = (np.exp2(rng.integers(-7, 8, (32, 32)) + rng.integers(-7, 7, 32)).astype(ALL[E5M2].numpy) for _ in "ab")
+        a[5] = 0
+        scales = []
+        for kind, shape in zip(types, shapes):
+            low, high = (-127, 127) if kind == E8M0 else (-14, 15) if kind == "float16" else (-126, 127)
+            scales.append(np.exp2(rng.integers(low, high, shape, endpoint=True).astype(float)).astype(ALL[kind].numpy))
+        found = np.full((32, 32), np.nan, np.float32)
+        run(a, scales[0], b, scales[1], found)
+        wide = [scale.astype(np.longdouble).reshape(-1) for scale in scales]
+        wanted = (a.astype(np.longdouble) @ b.astype(np.longdouble)) * wide[0][:, None] * wide[1]
+        with np.errstate(all="ignore"):
+            close = np.abs(found - wanted) <= wanted * 5e-4 + (2.0**-126 if target.startswith("metal") else 2.0**-149)
+        assert (close | (np.isinf(found) & (wanted > 2.0**127.99))).all(), np.argwhere(~close)[:3]
