@@ -299,3 +299,35 @@ def test_a_statement_that_an_unrolled_loop_repeats_is_done_in_each_turn() -> Non
     kernel = tilewright.jit(target=NVIDIA)(program).compile(a)
     for found in (kernel.emulate(a), kernel.interpret(a)):
         np.testing.assert_array_equal(found, np.full(128, -25))
+
+
+def test_a_tile_that_blocks_share_is_gone_with_its_layout() -> None:
+    """A kernel still said where the tile lies that it no longer had: an internal error."""
+
+    @T.prim_func
+    def product(A: T.Tensor((256, 64), "float32"), B: T.Tensor((64, 128), "float32"), C: T.Tensor((256, 128), "float32")):
+        with T.Kernel(4, 4, threads=64) as (bx, by):
+            a, b = T.alloc_shared((64, 64), "float32"), T.alloc_shared((64, 32), "float32")
+            c = T.alloc_fragment((64, 32), "float32")
+            T.annotate_layout({b: T.Layout((64, 32), lambda i, j: (i, j ^ (i % 4)))})
+            T.copy(A[by * 64, 0], a)
+            T.copy(B[0, bx * 32], b)
+            T.gemm(a, b, c, clear_accum=True)
+            T.copy(c, C[by * 64, bx * 32])
+
+    a, b, c = numbers(256, 64, dtype="float32"), numbers(64, 128, dtype="float32"), np.zeros((256, 128), np.float32)
+    tilewright.compile(product, target="cpu")(a, b, c)
+    np.testing.assert_array_equal(c, a @ b)
+
+
+def test_a_matrix_instruction_on_a_processor_is_refused_with_a_sentence() -> None:
+    """Processors' records have no operands of fragments: a traceback."""
+
+    def program(A: Any) -> Any:
+        A: T.Tensor((8,), "float16")
+        with T.Kernel(1, threads=32):
+            a, b, c = (T.alloc_local((n,), kind) for n, kind in ((8, "float16"), (4, "float16"), (4, "float32")))
+            T.ptx_mma("float32", "m16n8k16", "row", "col", "fp16", "fp16", "fp32", a, 0, b, 0, c, 0)
+
+    with pytest.raises(TilewrightError, match="has no instruction m16n8k16 of float16"):
+        tilewright.jit(target="cpu")(program).compile(numbers(8))

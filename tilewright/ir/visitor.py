@@ -400,8 +400,11 @@ def put(node: T, places: Mapping[S, Rewritten]) -> T:
 
 
 def without_tiles(node: T, unused: Collection[ir.Buffer]) -> T:
-    """`node` without the declarations of some buffers."""
-    return changed(node, ir.Allocate, by=lambda one: None if one.buffer in unused else one)
+    """`node` without the declarations of some buffers, a kernel also without their layouts."""
+    node = changed(node, ir.Allocate, by=lambda one: None if one.buffer in unused else one)
+    if not isinstance(node, ir.Kernel):
+        return node
+    return dataclasses.replace(node, layouts=tuple(pair for pair in node.layouts if pair[0] not in unused))
 
 
 def variables(node: object) -> set[ir.Var]:

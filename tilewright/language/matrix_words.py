@@ -138,7 +138,7 @@ def _function(name: str, operand: DType) -> str:
     arch, through = machine(), f"{name}_through_half"
     if arch is None:
         return through if operand.bits == 8 and operand.is_float else name
-    known = {one.function for one in arch.matrix_instructions if one.a == operand}
+    known = {one.function for one in arch.matrix_instructions if arch.has_threads and one.a == operand}
     return through if name not in known and through in known else name
 
 

@@ -70,10 +70,9 @@ def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.K
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
-    layouts = tuple(pair for pair in kernel.layouts if pair[0] not in dead)
     body = changed(kernel.body, Gemm, by=lambda gemm: replace(gemm, **changes.get(gemm, {})))
     body = changed(body, Copy, Decode, by=lambda one: None if one.destination.buffer in dead else one)
-    return replace(kernel, body=without_tiles(body, dead), layouts=layouts)
+    return without_tiles(kernel.with_body(body), dead)
 
 
 def tells_ends(filling: ir.Statement, tile: ir.Region) -> bool:

@@ -101,10 +101,10 @@ class _Hosts(Rewriter):
         for tile in tiles:
             if operands.tells_ends(tile.copy, tile.copy.destination) and _ends_with_shifts(kernel, tile.copy):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
-        body = _reading(kernel.body, regions)
+        made = _reading(kernel, regions)
         views = tuple(ir.Allocate(region.buffer) for region in regions.values())
-        changed = replace(kernel, body=replace(body, statements=(*views, *body.statements)))
-        return [*(statement for tile in tiles for statement in self.filling(tile)), changed]
+        made = made.with_body(replace(made.body, statements=(*views, *made.body.statements)))
+        return [*(statement for tile in tiles for statement in self.filling(tile)), made]
 
     def filling(self, tile: _Shared) -> list[ir.Statement]:
         """The workspace, and the kernel that fills it: one block a tile."""
@@ -132,15 +132,15 @@ class _Hosts(Rewriter):
         return ir.Region(tiles, (*place, ir.const(0), ir.const(0)), (*(1 for _ in leading), *inner))
 
 
-def _reading(body: ir.Seq, regions: dict[ir.Buffer, ir.Region]) -> ir.Seq:
+def _reading(kernel: ir.Kernel, regions: dict[ir.Buffer, ir.Region]) -> ir.Kernel:
     """Gemms read the workspace; the tiles and what filled them go."""
 
     def read(gemm: Gemm) -> Gemm:
         a, b = (regions.get(region.buffer, region) for region in (gemm.a, gemm.b))
         return gemm if a is gemm.a and b is gemm.b else replace(gemm, a=a, b=b)
 
-    body = changed(body, Copy, by=lambda one: None if one.destination.buffer in regions else one)
-    return without_tiles(changed(body, Gemm, by=read), regions)
+    kernel = changed(kernel, Copy, by=lambda one: None if one.destination.buffer in regions else one)
+    return without_tiles(changed(kernel, Gemm, by=read), regions)
 
 
 # What blocks share ------------------------------------------------------------------------------

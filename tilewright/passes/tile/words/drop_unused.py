@@ -15,8 +15,6 @@ After::
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewright.ir import Allocate, Buffer, Function, Kernel, find, root, uses, without_tiles
 from tilewright.passes import Context, map_kernels
 
@@ -32,7 +30,4 @@ def _without(kernel: Kernel) -> Kernel:
     declared = {one.buffer for one in find(kernel.body, Allocate) if root(one.buffer).scope in _TILES}
     used = {root(one) for one in uses(kernel.body) if isinstance(one, Buffer)} if declared else set()
     unused = {one for one in declared if root(one) not in used}
-    if not unused:
-        return kernel
-    kept = tuple((tile, layout) for tile, layout in kernel.layouts if tile not in unused)
-    return replace(kernel, body=without_tiles(kernel.body, unused), layouts=kept)
+    return without_tiles(kernel, unused) if unused else kernel

@@ -40,7 +40,7 @@ def _forwarded(kernel: Kernel) -> Kernel:
     stored = [store.buffer for store in find(kernel.body, Store)]
     arrays = {one for one in arrays if stored.count(one) == 1} - find_varying(kernel).names
     body = _Arrays(kernel, arrays)(kernel.body)
-    return kernel.with_body(without_tiles(body, arrays - {node.buffer for node in find(body, Load, Store)}))
+    return without_tiles(kernel.with_body(body), arrays - {node.buffer for node in find(body, Load, Store)})
 
 
 class _Arrays(Forwarding):
