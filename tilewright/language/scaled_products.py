@@ -311,7 +311,7 @@ def _add(part: ir.Buffer, scales: tuple[_Scale, _Scale], first: int, c: ir.Regio
     builder, span = in_kernel("T.Parallel"), statement_here()
     i, j = ir.Var(INT32, "i"), ir.Var(INT32, "j")
     frame = builder.push("T.Parallel", span)
-    sums = ir.Load(part.dtype, part, (i, j))
+    sums: ir.Expr = ir.Load(part.dtype, part, (i, j))
     leading = len(c.extents) - 2
     offsets = (*(ir.const(0),) * leading, i, j)
     place = tuple(start + step for start, step in zip(c.starts, offsets, strict=True))

@@ -13,7 +13,9 @@ from hip_programs import EVERY, on
 import tilewright
 import tilewright.language as T
 from tilewright.errors import DeviceCompilationFailed, MissingCapability
+from tilewright.machine.amd import ARCHITECTURES
 from tilewright.targets.base import UnknownTarget
+from tilewright.targets.hip import compiler
 from tilewright.targets.hip.arch import arch, named
 from tilewright.targets.hip.compiler import compile_text, find_compiler
 from tilewright.targets.hip.machine_code import hottest_loop
@@ -169,3 +171,52 @@ def test_a_flag_follows_what_all_waves_have_stored(architecture: str) -> None:
     stored = max(at for at, line in enumerate(lines[:barrier]) if line.startswith("global_store"))
     waits = r"s_waitcnt vmcnt\(0\)|s_waitcnt_vscnt null, 0x0|s_wait_storecnt 0x0"
     assert any(re.match(waits, line) for line in lines[stored:barrier])
+
+
+def read_again(first: str, second: str, much: int) -> T.PrimFunc:
+    """A thread's registers, written as elements of one type and read as those of another."""
+    read = much * T.dtype(first).bits // T.dtype(second).bits
+
+    @T.prim_func
+    def seen(A: T.Tensor((64, much), first), B: T.Tensor((64, read), second)):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            own = T.alloc_local((much,), first)
+            other = T.view(own, (read,), second)
+            for i in T.serial(much):
+                own[i] = A[tx, i]
+            for i in T.serial(read):
+                B[tx, i] = other[(i + tx) % read]
+
+    return seen
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+@pytest.mark.parametrize(
+    "types", [("float32", "int32"), ("float16", "uint32"), ("int32", "bfloat16"), ("int64", "float32")]
+)
+def test_views_of_registers_are_read_whatever_their_type_is(types: tuple[str, str], architecture: str) -> None:
+    """Types of accesses say nothing of their places: clang made an empty kernel of the first of these."""
+    kernel = tilewright.compile(read_again(*types, 4), target=f"hip -arch={architecture}")
+    code, text = kernel.sass(), kernel.get_kernel_source()
+    assert re.search("global_load", code) and re.search("global_store", code)
+    for more in ("-fno-strict-aliasing", "-ffp-contract=fast-honor-pragmas"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, more))
+            again = compile_text(text, ARCHITECTURES[architecture])
+        assert re.sub(r"__hip_cuid\w+", "", again.machine_code()) == re.sub(r"__hip_cuid\w+", "", code)
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+def test_products_and_sums_are_rounded_whatever_a_compiler_is_told(architecture: str) -> None:
+    @T.prim_func
+    def added(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            B[tx] = B[tx] + A[tx] * A[tx]
+
+    text = tilewright.compile(added, target=f"hip -arch={architecture}").get_kernel_source()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-ffp-contract=fast-honor-pragmas"))
+        code = compile_text(text, ARCHITECTURES[architecture]).machine_code()
+    assert "v_mul_f32" in code and not re.search("v_fma|v_fmac|v_mac", code)

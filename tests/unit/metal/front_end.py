@@ -18,7 +18,7 @@ FLAGS = (
     "-x", "clcpp", "-cl-std=clc++2021", "--target=spir64-unknown-unknown", "-Xclang",
     "-cl-ext=+cl_khr_fp16,-cl_khr_fp64,-__opencl_c_fp64,-__opencl_c_generic_address_space,-__opencl_c_pipes,-__opencl_c_device_enqueue",
     "-fsyntax-only", "-ferror-limit=0", "-Wall", "-Werror", "-Wno-unknown-attributes", "-Wno-ignored-attributes",
-    f"-I{STRICT}",
+    "-Wno-unknown-pragmas", f"-I{STRICT}",
 )  # fmt: skip
 
 

@@ -67,8 +67,14 @@ def vocabulary_of(text: str, library: Sequence[str] = ("#include <metal_stdlib>"
             needed |= {name, *below}
     parts = [part_text(name) for name, _ in PARTS if name in needed]
     log = LOG if "metal::os_log_default" in text else ()
-    return "\n".join([*library, *log, "using namespace metal;", "", *parts])
+    return "\n".join([*library, *log, *ROUNDED, "using namespace metal;", "", *parts])
 
+
+ROUNDED = (
+    "#if __METAL_VERSION__ >= 320", "#pragma METAL fp math_mode(safe)", "#pragma METAL fp contract(off)", "#endif",
+    "#pragma clang fp contract(off)",
+)  # fmt: skip
+"""Every operation is rounded, whatever whoever compiles a text asks for."""
 
 _SHARED = re.compile(r'^#include "(tilewright_\w+\.cuh)"\n', re.MULTILINE)
 

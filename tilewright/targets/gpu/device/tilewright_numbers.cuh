@@ -5,8 +5,14 @@
 namespace tw {
 
 // 16-bit and 8-bit floats are bits; arithmetic on them is in tilewright_small_floats.cuh.
-struct half { uint16_t bits; };
-struct bfloat16 { uint16_t bits; };
+// Bits of a number, whatever else memory is read as (`TW_ANY`): views and vectors reach the same bytes by other types.
+#ifndef TW_ANY
+#define TW_ANY
+#endif
+typedef uint16_t TW_ANY HalfBits;
+typedef uint32_t TW_ANY Word;
+struct half { HalfBits bits; };
+struct bfloat16 { HalfBits bits; };
 struct tfloat32 { float value; };       // the matrix units ignore the low 13 bits
 
 template <class T> struct is_small_float { static constexpr bool value = false; };

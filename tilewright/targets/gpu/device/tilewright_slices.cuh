@@ -23,10 +23,10 @@ template <class U, int M, class T, int N> TW_DEVICE Fragment<U, M>& viewed_as(Fr
 
 // The 32-bit registers that hold a fragment of smaller elements.
 template <class T, int N> TW_DEVICE uint32_t get_word(const Fragment<T, N>& fragment, int index) {
-  return reinterpret_cast<const uint32_t*>(fragment.data)[index];
+  return reinterpret_cast<const Word*>(fragment.data)[index];
 }
 template <class T, int N> TW_DEVICE void set_word(Fragment<T, N>& fragment, int index, uint32_t word) {
-  reinterpret_cast<uint32_t*>(fragment.data)[index] = word;
+  reinterpret_cast<Word*>(fragment.data)[index] = word;
 }
 
 }  // namespace tw

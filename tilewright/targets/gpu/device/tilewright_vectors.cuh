@@ -19,9 +19,10 @@ template <class T, int N> struct alignas(sizeof(T) * N) Vector {
 
 // A thread's share of a tile, in registers as long as every index is known after unrolling.
 template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Fragment {
-  T data[N];
-  TW_DEVICE T& operator[](int i) { return data[i]; }
-  TW_DEVICE const T& operator[](int i) const { return data[i]; }
+  typedef T TW_ANY Element;
+  Element data[N];
+  TW_DEVICE Element& operator[](int i) { return data[i]; }
+  TW_DEVICE const Element& operator[](int i) const { return data[i]; }
 };
 
 // Where element i of a fragment is: for functions of the author's own text.

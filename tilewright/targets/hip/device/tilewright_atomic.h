@@ -68,9 +68,9 @@ TW_DEVICE bfloat16 atomic_add(bfloat16* p, bfloat16 x, TW_SITE) { return add_in_
 
 // Whole elements of 2, 4 or 8 bytes, read and written at once.
 template <int BYTES> struct AtomicWord;
-template <> struct AtomicWord<2> { typedef uint16_t type; };
-template <> struct AtomicWord<4> { typedef uint32_t type; };
-template <> struct AtomicWord<8> { typedef uint64_t type; };
+template <> struct AtomicWord<2> { typedef uint16_t TW_ANY type; };
+template <> struct AtomicWord<4> { typedef uint32_t TW_ANY type; };
+template <> struct AtomicWord<8> { typedef uint64_t TW_ANY type; };
 template <class T> TW_DEVICE T atomic_load(const T* p, TW_SITE) {
   TW_AT(site);
   typedef typename AtomicWord<sizeof(T)>::type Word;

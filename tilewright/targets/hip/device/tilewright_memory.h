@@ -5,8 +5,8 @@ namespace tw {
 
 template <int BYTES> struct Carrier;    // the machine's type for an access of this many bytes
 template <> struct Carrier<1> { typedef uint8_t type; };
-template <> struct Carrier<2> { typedef uint16_t type; };
-template <> struct Carrier<4> { typedef uint32_t type; };
+template <> struct Carrier<2> { typedef uint16_t TW_ANY type; };
+template <> struct Carrier<4> { typedef uint32_t TW_ANY type; };
 template <> struct Carrier<8> { typedef machine::Int2 type; };
 template <> struct Carrier<16> { typedef machine::Int4 type; };
 

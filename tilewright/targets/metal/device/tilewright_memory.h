@@ -14,16 +14,18 @@ namespace tw {
 constexpr int fragment_alignment(int bytes) { return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1; }
 
 template <class T, int N> struct alignas(fragment_alignment(sizeof(T) * N)) Fragment {
-  T data[N];
-  thread T& operator[](int i) thread { TW_INDEXED(data, i, N) return data[i]; }
-  const thread T& operator[](int i) const thread { TW_INDEXED(data, i, N) return data[i]; }
+  typedef T TW_ANY Element;
+  Element data[N];
+  thread Element& operator[](int i) thread { TW_INDEXED(data, i, N) return data[i]; }
+  const thread Element& operator[](int i) const thread { TW_INDEXED(data, i, N) return data[i]; }
   TW_FOLLOWED(Fragment)
 };
 
 // The bits of a value read as another type of the same size.
 template <class To, class From> TW_DEVICE To bit_cast(From x) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast needs types of one size");
-  return *reinterpret_cast<const thread To*>(&x);
+  typedef To TW_ANY Any;
+  return *reinterpret_cast<const thread Any*>(&x);
 }
 
 // Elements [offset, offset + N) of a fragment.
@@ -41,20 +43,21 @@ template <class T, int N> TW_DEVICE void hold_registers(thread Fragment<T, N>&) 
 // Where an element lies, for functions of the author's own text.
 template <class T, int N> TW_DEVICE thread T* pointer(thread Fragment<T, N>& fragment, int i) { return fragment.data + i; }
 // The 32-bit registers that hold a fragment of smaller elements.
+typedef uint32_t TW_ANY Word;
 template <class T, int N> TW_DEVICE uint32_t get_word(const thread Fragment<T, N>& fragment, int index) {
   TW_INDEXED(fragment.data, index, int(sizeof(T) * N / 4))
-  return reinterpret_cast<const thread uint32_t*>(fragment.data)[index];
+  return reinterpret_cast<const thread Word*>(fragment.data)[index];
 }
 template <class T, int N> TW_DEVICE void set_word(thread Fragment<T, N>& fragment, int index, uint32_t word) {
   TW_INDEXED(fragment.data, index, int(sizeof(T) * N / 4))
-  reinterpret_cast<thread uint32_t*>(fragment.data)[index] = word;
+  reinterpret_cast<thread Word*>(fragment.data)[index] = word;
 }
 
 // The type whose access moves so many bytes.
 template <int BYTES> struct Carrier;
 template <> struct Carrier<1> { typedef uint8_t type; };
-template <> struct Carrier<2> { typedef uint16_t type; };
-template <> struct Carrier<4> { typedef uint32_t type; };
+template <> struct Carrier<2> { typedef uint16_t TW_ANY type; };
+template <> struct Carrier<4> { typedef uint32_t TW_ANY type; };
 template <> struct Carrier<8> { typedef uint2 type; };
 template <> struct Carrier<16> { typedef uint4 type; };
 

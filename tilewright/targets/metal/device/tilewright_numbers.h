@@ -5,6 +5,8 @@
 #ifndef TW_DEVICE
 #define TW_DEVICE inline
 #endif
+// Types of accesses say nothing of their places: views and vectors reach the same bytes by other types.
+#define TW_ANY __attribute__((may_alias))
 #include "tilewright_formats.cuh"
 
 namespace tw {

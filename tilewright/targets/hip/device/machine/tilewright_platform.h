@@ -8,6 +8,10 @@
 
 #include "tilewright_integers.cuh"
 
+// Products and sums are rounded one by one, and types of accesses say nothing of their places, whatever a compiler is told.
+#pragma clang fp contract(off)
+#define TW_ANY __attribute__((may_alias))
+
 #ifndef __device__
 #define __device__ __attribute__((device))
 #endif
