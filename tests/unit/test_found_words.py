@@ -305,7 +305,9 @@ def test_a_tile_that_blocks_share_is_gone_with_its_layout() -> None:
     """A kernel still said where the tile lies that it no longer had: an internal error."""
 
     @T.prim_func
-    def product(A: T.Tensor((256, 64), "float32"), B: T.Tensor((64, 128), "float32"), C: T.Tensor((256, 128), "float32")):
+    def product(
+        A: T.Tensor((256, 64), "float32"), B: T.Tensor((64, 128), "float32"), C: T.Tensor((256, 128), "float32")
+    ):
         with T.Kernel(4, 4, threads=64) as (bx, by):
             a, b = T.alloc_shared((64, 64), "float32"), T.alloc_shared((64, 32), "float32")
             c = T.alloc_fragment((64, 32), "float32")
