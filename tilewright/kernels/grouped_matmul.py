@@ -17,7 +17,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
-from tilewright.kernels.roofline import HOPPER, Speed, speed_of, took
+from tilewright.kernels.roofline import HOPPER, Number, Speed, speed_of, took
 from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles, table_of, work_of
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
@@ -32,6 +32,19 @@ ALIKE = 0.25
 each row with the same chance (34 products of bfloat16, H200: 3% faster than tiles by thresholds, none slower by 2%)."""
 
 
+def expected_tiles(rows: int, height: Number, above: int = 0) -> Number:
+    """Tiles of a height that a run of about so many rows takes, on average: those of which more rows than `above` are
+    its own."""
+    goes_on = rows / (rows + 1)
+    alike = rows // height + (rows % height > above)
+    return ALIKE * alike + (1 - ALIKE) * goes_on ** (above + 1) / (1 - goes_on**height)
+
+
+def runs_with_rows(rows: int) -> float:
+    """The share of runs that have rows, of those that have about so many."""
+    return ALIKE + (1 - ALIKE) * rows / (rows + 1)
+
+
 def group_tiles(experts: int, rows: int, N: int, K: int, dtype: str = "bfloat16", speed: Speed = HOPPER) -> list[Tiles]:
     """Tiles for runs of about so many rows, those that take the fewest cycles first."""
     shapes = [(held, columns, (1, 1)) for held in (8, 16, 32, 64) for columns in (64, 128)]
@@ -42,10 +55,9 @@ def group_tiles(experts: int, rows: int, N: int, K: int, dtype: str = "bfloat16"
         room = SHARED_BYTES - (2048 if swapped else STAGING_BYTES)
         stages, threads = min(12, room // ((held + columns) * ROW_BYTES)), 128 if columns == 64 else 256
         listed.append(Tiles(held, columns, ROW_BYTES // size, stages, threads, cluster, swapped=swapped))
-    table, goes_on = table_of(tuple(listed)), rows / (rows + 1)
+    table = table_of(tuple(listed))
     height = table.rows * table.along_M
-    tiles = ALIKE * np.ceil(rows / height) + (1 - ALIKE) * goes_on / (1 - goes_on**height)  # of a run
-    some = ALIKE + (1 - ALIKE) * goes_on
+    tiles, some = expected_tiles(rows, height), runs_with_rows(rows)
     work = replace(
         work_of(table, experts * tiles * height, N, K, speed),
         ahead=0,

@@ -8,17 +8,20 @@ on average.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import itertools
+from collections.abc import Mapping
 
 import numpy as np
 
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels.grouped_matmul import expected_tiles, runs_with_rows
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
 from tilewright.kernels.hopper_quant_wgmma import BOXED, HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import MOST, Ways, groups_of
-from tilewright.kernels.roofline import BESIDE, HOPPER, Speed, Work, ceil_div, handed_over
+from tilewright.kernels.roofline import BESIDE, HOPPER, Number, Speed, Work, ceil_div, handed_over, took
 from tilewright.machine import COLUMNS, FragmentRecords
+from tilewright.tuning import Candidate
 
 HIGHEST = {1: 256, 2: 128}
 """The most rows of A of a tile, by the times 128 rows of W that it has."""
@@ -109,57 +112,137 @@ class WgmmaWays(Ways):
         handed = handed + np.where((handed > 0) & (count >= groups), (1 - part) * ends, 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where(turns > 1, down, 1)
-        record = 2 * form.words / form.rows * rows
-        # Weights come at an even pace, which hides behind the products of those before.
-        weights, others = self.N * self.K // COLUMNS * 4 * form.words / form.rows, 2 * M * (self.K + self.N)
-        promoted = of["promoted"] > 0
-        lanes = rows * HALF * np.where(promoted, PROMOTED, DECODED) + np.where(promoted, sums / 2 * SCALED, 0.0)
-        return Work(
-            size=2,
+        return _work(
+            of,
+            form,
+            self.K,
+            self.speed,
+            height=tokens,
+            brought=(tokens - missing) / sharing,
             blocks=np.minimum(of["blocks"], count * sharing),
-            resident=self.speed.cores,
             turns=turns,
-            steps=chunks * of["records"] * (COLUMNS // HALF),
-            products=sums * HALF,
-            memory=weights + others,
-            beside=BESIDE * others / (weights + others),
-            shared=record + 3 * tokens * 2 * HALF,
-            loads=record + (tokens - missing) * 2 * HALF / sharing,
+            # Weights come at an even pace, which hides behind the products of those before.
+            weights=self.N * self.K,
+            others=2 * M * (self.K + self.N),
             empty=missing / sharing,
-            lanes=lanes + BEGUN * self.speed.rates.lanes,
-            apart=APART,
-            fixed=COPY / of["records"],
             ends=ends,
             handed=handed,
-            begins=BEGIN,
-            busy=np.minimum(of["blocks"], count * sharing) / self.speed.cores,
         )
 
 
-RUNS: dict[int, tuple[int, tuple[int, ...]]] = {8: (16, ()), 16: (32, (16,)), 32: (64, (32,)), 64: (64, ())}
-"""Rows of A of a tile of experts, and the lower heights, for runs of up to so many rows on average; for others
-`LONG_RUNS`.
+def _work(
+    of: Mapping[str, Number],
+    form: FragmentRecords,
+    K: int,
+    speed: Speed,
+    height: Number,
+    brought: Number,
+    blocks: Number,
+    turns: Number,
+    weights: Number,
+    others: Number,
+    decoded: Number = DECODED,
+    apart: Number = APART,
+    **more: Number,
+) -> Work:
+    """What launches do of which so many blocks work, each at so many tiles.
 
-Runs differ: where some of them need two tiles, their weights are decoded twice, and rows of a tile that are not there
-cost as much as others. Of heights that serve runs that are all alike as well as runs that are not, these lose least
-(both measured).
-"""
+    Parameters
+    ----------
+    of : sizes, or columns of them.
+    height, brought : rows of A that a product has, and those that a block asks for.
+    weights, others : codes, and bytes of all else, from memory and to it.
+    decoded : operations that make an operand of a code where its scale is applied to it.
+    """
+    rows, promoted = 128 * of["tiles"], of["promoted"] > 0
+    record, weights = 2 * form.words / form.rows * rows, weights // COLUMNS * 4 * form.words / form.rows
+    lanes = rows * HALF * np.where(promoted, PROMOTED, decoded)
+    lanes = lanes + np.where(promoted, rows * of["tokens"] / 2 * SCALED, 0.0)
+    return Work(
+        size=2,
+        blocks=blocks,
+        resident=speed.cores,
+        turns=turns,
+        steps=ceil_div(K, COLUMNS * of["records"]) * of["records"] * (COLUMNS // HALF),
+        products=rows * height * HALF,
+        memory=weights + others,
+        beside=BESIDE * others / (weights + others),
+        shared=record + 3 * height * 2 * HALF,
+        loads=record + brought * 2 * HALF,
+        lanes=lanes + BEGUN * speed.rates.lanes,
+        apart=apart,
+        fixed=COPY / of["records"],
+        begins=BEGIN,
+        busy=blocks / speed.cores,
+        **more,
+    )
 
-LONG_RUNS: tuple[int, tuple[int, ...]] = (128, (64, 32))
+
+EXPERT_TILES: tuple[tuple[int, tuple[int, ...]], ...] = (
+    (8, ()), (16, ()), (32, (16,)), (32, ()), (64, (32, 16)), (64, (32,)), (64, ()), (128, (64, 32)), (128, ()),
+)  # fmt: skip
+"""Rows of A of a tile of experts, and the lower heights that the last rows of a run may have."""
+
+IN_TURN, DECODED_FREELY, PROMOTED_APART = 64, 3.2, 0.4
+"""Rows of A of a tile from which warpgroups multiply in turn; operations that make an operand of a code where they do
+not; and the share of the shorter that is not hidden where sums are promoted, for which a warpgroup waits for all of its
+products."""
+
+LOWER_APART = 0.9
+"""The same, besides, of rows that a tile of a run's last rows has not."""
 
 
 def expert_quant_choices(
-    rows: int, form: FragmentRecords, out: str = "float16", epilogue: Epilogue = PLAIN, speed: Speed = HOPPER
-) -> list[dict[str, Any]]:  # arguments of the kernel
-    """Sizes of `wgmma_quant_matmul` for experts whose runs have about so many rows; the first ones for these, then
-    those for others."""
-    first = next((RUNS[most] for most in RUNS if rows <= most), LONG_RUNS)
-    whole: list[tuple[int, tuple[int, ...]]] = [(tokens, ()) for tokens in (16, 32, 64, 128)]
-    found: list[dict[str, Any]] = []
-    for tokens, lower in dict.fromkeys([first, *RUNS.values(), LONG_RUNS, *whole]):
+    experts: int,
+    rows: int,
+    N: int,
+    K: int,
+    form: FragmentRecords,
+    out: str = "float16",
+    epilogue: Epilogue = PLAIN,
+    speed: Speed = HOPPER,
+) -> list[Candidate]:
+    """Sizes of `wgmma_quant_matmul` for experts whose runs have about so many rows, those that take the fewest cycles
+    first.
+
+    How long runs are is not known: `ALIKE` of `grouped_matmul` says what is thought of them. Of 183 products with runs
+    of three kinds, 1,743 times on an H200, to which the four numbers above are fitted, the first ones take 2.1% longer
+    than the best; a table by rows alone had chosen ones that take 2.4% longer (28 November 2026).
+    """
+    found: list[Candidate] = []
+    for tokens, lower in EXPERT_TILES:
         sizes = fitted(form, tokens, 2, out, epilogue)
-        found.append({**sizes, "promoted": sizes["promoted"] and not lower, "lower": lower, "blocks": speed.cores})
-    return found
+        promoted = sizes["promoted"] and not lower
+        found.append({**sizes, "promoted": promoted, "lower": lower, "blocks": speed.cores})
+    return sorted(
+        found, key=lambda sizes: float(took(_of_experts(sizes, experts, max(1, rows), N, K, form, speed), speed))
+    )
+
+
+def _of_experts(sizes: Candidate, experts: int, rows: int, N: int, K: int, form: FragmentRecords, speed: Speed) -> Work:
+    """What a launch for experts does, each of its tiles as high as they are on average."""
+    heights = (sizes["tokens"], *sizes["lower"], 0)
+    tiles = expected_tiles(rows, heights[0])
+    height = (
+        sum((one - less) * expected_tiles(rows, heights[0], less) for one, less in itertools.pairwise(heights)) / tiles
+    )
+    count, area = experts * tiles * ceil_div(N, 128 * sizes["tiles"]), sizes["tiles"] * heights[0] / 256
+    blocks = min(sizes["blocks"], count)
+    return _work(
+        sizes,
+        form,
+        K,
+        speed,
+        height=height,
+        brought=height,
+        blocks=blocks,
+        turns=count / sizes["blocks"],
+        weights=experts * runs_with_rows(rows) * N * K,
+        others=2 * experts * rows * (K + N),
+        decoded=DECODED if heights[0] >= IN_TURN else DECODED_FREELY,
+        apart=(PROMOTED_APART if sizes["promoted"] else APART) + LOWER_APART * (1 - height / heights[0]),
+        ends=END * area,
+    )
 
 
 def fitted(

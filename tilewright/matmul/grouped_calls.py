@@ -189,17 +189,13 @@ def _tuning_key(tier: str, experts: int, facts: WeightFacts, request: Request, a
 
 def _candidates(tier: str, experts: int, facts: WeightFacts, request: Request, arch: Arch) -> list[Candidate]:
     """Options of the kernel for runs of about ``request.rows`` rows, the model's choice first."""
-    rows = request.rows
-    found: list[Candidate] = []
+    size = experts, request.rows, facts.N, facts.K
     if tier == "scaled":
         assert facts.format.dtype is not None
-        size = experts, rows, facts.N, facts.K, facts.format.dtype.name
-        found = [as_options(tiles) for tiles in group_tiles(*size, speed_of(arch))]
-    else:
-        form = form_of(facts, request.activations)
-        assert form is not None
-        found += expert_quant_choices(rows, form, request.out, _epilogue(request), speed_of(arch))
-    return list({repr(options): options for options in found}.values())
+        return [as_options(tiles) for tiles in group_tiles(*size, facts.format.dtype.name, speed_of(arch))]
+    form = form_of(facts, request.activations)
+    assert form is not None
+    return expert_quant_choices(*size, form, request.out, _epilogue(request), speed_of(arch))
 
 
 def _scaled_call(
