@@ -163,6 +163,21 @@ def test_work_that_needs_what_others_wrote_is_refused() -> None:
         tilewright.compile(handed, target="cuda -arch=sm_80")
 
 
+def test_iterations_that_need_one_another_are_refused() -> None:
+    @T.prim_func
+    def moved(X: T.Tensor((64,), "float32"), O: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((64,), "float32")
+            if T.get_thread_binding() < 7:
+                for k in T.serial(4):
+                    for i in T.Parallel(32):
+                        s[i + k] = X[i] + k
+            T.copy(s, O)
+
+    with pytest.raises(DivergentWork, match="its iterations hand values from thread to thread"):
+        tilewright.compile(moved, target="cuda -arch=sm_80")
+
+
 def test_fragments_belong_to_all_threads() -> None:
     @T.prim_func
     def held(X: T.Tensor((64,), "float32"), O: T.Tensor((64,), "float32")):

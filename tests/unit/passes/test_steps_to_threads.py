@@ -7,17 +7,22 @@ import pytest
 from one_pass import changed_text, machine, made, result_of
 
 import tilewright.targets.registry  # noqa: F401  (what machines do by name)
-from tilewright.errors import TilewrightError
-from tilewright.ir.nodes import Buffer
+from tilewright.errors import BarrierMisuse, TilewrightError
+from tilewright.ir.nodes import Buffer, Roles
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
+from tilewright.ir.visitor import find
 from tilewright.layout.panels import PanelLayout
 from tilewright.passes.context import Context, Facts, Pass
 from tilewright.passes.lower.apply_operand_layouts import apply_packed_layouts
 from tilewright.passes.lower.assign_threads import assign_threads
+from tilewright.passes.lower.flatten_buffers import flatten_buffers
 from tilewright.passes.lower.lower_barriers import lower_barriers
 from tilewright.passes.lower.lower_channels import lower_channels
+from tilewright.passes.lower.lower_threads import lower_threads
+from tilewright.passes.lower.named_barriers import COUNT, number_barriers
 from tilewright.passes.thread.check_registers import check_registers
+from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.tile.layouts.infer_layouts import infer_layouts
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
 from tilewright.passes.tile.words.lower_prints import lower_prints
@@ -210,11 +215,73 @@ REFUSALS = [
 ]  # fmt: skip
 
 
+OF_WARPS = [
+    (OF_BLOCK, OF_BLOCK.replace("block", "warp")), ('writers=("loader",)', 'writers=("worker",)'),
+    ("float16[2, 64, 64]", "float16[1, 2, 64, 64]"), ("shape=(2, 64, 64), digits=(", "shape=(1, 2, 64, 64), digits=('', "),
+    ("ring[k % 2", "ring[0, k % 2"),
+    (RING[RING.index('            with role("worker"') : RING.index("                    receive")], ""),
+    ('role("loader"', 'role("worker"'), ("tx: 256", "tx: 128"),
+]  # fmt: skip
+"""One role that writes and reads slots of its own."""
+
+IN_A_CLUSTER = [
+    (OF_BLOCK, OF_BLOCK.replace("block", "cluster")), ("tz: 1}", "tz: 1}, cluster=(2, 1, 1)"),
+    ('prefer="bulk"', 'prefer="bulk", multicast=True'),
+]  # fmt: skip
+
+BY_THREADS = RING[RING.index("        with roles():") :].replace(', prefer="bulk"', "")
+"""The same roles once more, in which threads fill the slots."""
+
+ONE = """\
+@stage("STAGE")
+def f(A: float32[64, 64], C: float32[64, 64]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        STATEMENT
+"""
+
+TWO_TILES = """\
+a = shared(float32[40000])
+        b = shared(float32[40000])
+        a[tx] = A[0, tx]
+        b[tx] = a[tx]
+        C[0, tx] = a[tx] + b[tx]"""
+
+REFUSALS += [
+    (lower_channels, RING, OF_WARPS, "each slot of 'loads' is one warp's, but the role 'worker' has several"),
+    (lower_channels, RING, IN_A_CLUSTER, "the slots of 'loads' are read by more than asynchronous gemms"),
+    (lower_channels, RING + BY_THREADS, [], "the channel 'loads' joins other roles in one T.roles than in another"),
+    (
+        assign_threads, ONE, [("STAGE", "laid_out"), ("STATEMENT", 'wait("wgmma", pending=0)')],
+        "sm_90a has no way to run the wait for wgmma",
+    ),
+    (
+        flatten_buffers, ONE, [("STAGE", "threaded"), ("STATEMENT", "prefetch(A[0 : +2, 0 : +2], dtype=bool)")],
+        "this part of A does not lie in one piece",
+    ),
+    (
+        lower_threads, ONE,
+        [("STAGE", "lowered"), ("STATEMENT", "C[0, tx] = shuffle_xor(A[0, tx], 1, dtype=float32)")],
+        "shuffle_xor exchanges values between the threads of a warp, which this machine does not have",
+    ),
+    (
+        plan_shared_memory, ONE.replace("[64, 64]", "[1, 128]"), [("STAGE", "lowered"), ("STATEMENT", TWO_TILES)],
+        "the shared tiles of this kernel need 320000 bytes at once, but a block of sm_90a has 232448",
+    ),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(("step", "text", "changes", "expected"), REFUSALS)
 def test_refusals(step: Pass, text: str, changes: list[tuple[str, str]], expected: str) -> None:
     with pytest.raises(TilewrightError) as refusal:
         result_of(step, changed_text(text, *changes))
     assert expected in str(refusal.value)
+
+
+def test_authors_leave_barriers_for_roles() -> None:
+    (roles,) = find(parse(RING), Roles)
+    assert number_barriers(roles, frozenset(range(5, COUNT))).meetings == {"loader": 1, "worker": 2}
+    with pytest.raises(BarrierMisuse, match=f"12 of the {COUNT - 1} named barriers are the author's, and roles need 4"):
+        number_barriers(roles, frozenset(range(4, COUNT)))
 
 
 SPILLS = """\

@@ -272,9 +272,6 @@ class _Lower(Rewriter):
             perform("mbarrier_arrive_cluster", slot, found),
         ]
 
-    def visit_ChannelStatement(self, statement: ir.ChannelStatement) -> Rewritten:
-        raise ChannelMisuse(f"{type(statement).__name__} has no meaning here", span=statement.span)
-
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Rewritten:
