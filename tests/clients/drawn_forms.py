@@ -329,10 +329,20 @@ def bitsandbytes(rng: np.random.Generator) -> Any:
 
 
 def mlx(rng: np.random.Generator) -> Any:
-    bits, group, others = int(rng.choice([2, 3, 4, 6, 8])), int(rng.choice([32, 64])), truth(rng, 0.4)
+    bits, group, others = int(rng.choice([1, 2, 3, 4, 5, 6, 8])), int(rng.choice([32, 64])), truth(rng, 0.4)
+    mode = str(rng.choice(["affine", "affine", "mxfp4", "mxfp8"]))
     said: dict[str, Any] = {"bits": bits, "group_size": group}
+    said |= {} if mode == "affine" else {"mode": mode, "bits": int(mode[4]), "group_size": 32}
 
     def layer(W: np.ndarray, name: str, rng: np.random.Generator) -> Any:
+        if mode != "affine":
+            if W.shape[1] % 32:
+                return None
+            if mode == "mxfp4":
+                codes, powers, numbers = to_fp4(W)
+                return {".weight": pairs(codes).view(np.uint32), ".scales": powers}, numbers
+            floats, powers, numbers = in_blocks(W, (1, 32), True)
+            return {".weight": floats.view(np.uint32), ".scales": powers.astype(E8M0).view(np.uint8)}, numbers
         b, g = (8, 32) if others and OTHERS.search(name) else (bits, group)
         if W.shape[1] % g:
             return None

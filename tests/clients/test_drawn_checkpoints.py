@@ -92,8 +92,10 @@ def drawn(tmp_path: Path, seed: int) -> tuple[type, torch.Tensor, Path]:
     if len(tensors) == len(state):
         pytest.skip("no layer that the form can have")
     config = json.loads((tmp_path / "dense" / "config.json").read_text())
-    key = "quantization" if form == "mlx" else "quantization_config"
-    path = written(tmp_path / "quantised", {**config, key: said()}, tensors, int(rng.choice([1, 1, 3])))
+    keys = ("quantization_config", "quantization")[: 1 + (form == "mlx")]  # which mlx-lm writes twice
+    path = written(
+        tmp_path / "quantised", {**config, **dict.fromkeys(keys, said())}, tensors, int(rng.choice([1, 1, 3]))
+    )
     exact = written(tmp_path / "exact", config, numbers, 1)
     for file in (tmp_path / "dense").glob("generation_config.json"):
         shutil.copy(file, path)

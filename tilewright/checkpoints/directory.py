@@ -32,9 +32,11 @@ class Checkpoint(Mapping[str, np.ndarray]):
     shards : names of tensors by file name, in the order of the files.
     config : the contents of ``config.json``, with the quantisation's own file where there is one; empty without.
     blocks : tensors of GGUF files whose array is the bytes of blocks of numbers, by name.
+    added : what is added to tensors of floats as they are read, by name.
     """
 
     blocks: Mapping[str, GGUFTensor] = {}
+    added: Mapping[str, float] = {}
 
     def __init__(self, directory: Path, files: list[Path], config: dict[str, Any]) -> None:
         self.directory, self.config = directory, config
@@ -48,7 +50,8 @@ class Checkpoint(Mapping[str, np.ndarray]):
                 self._home[name] = shard
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return self._files[self._home[name]][name]
+        found = self._files[self._home[name]][name]
+        return found if name not in self.added else (found.astype(np.float32) + self.added[name]).astype(found.dtype)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._home)

@@ -33,9 +33,10 @@ from tilewright.conversion.layers import (
     recognise,
     why_dense_stay,
 )
+from tilewright.conversion.mlx_models import settings_of
 from tilewright.conversion.modules import our_settings
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
-from tilewright.conversion.settings import Settings, quantization_settings
+from tilewright.conversion.settings import Settings
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind, an
 from tilewright.progress import Progress
@@ -194,7 +195,7 @@ def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
 
 def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Iterable[str]) -> _Plan:
     source = open_checkpoint(path)
-    settings = quantization_settings(source.config, source.directory)
+    settings = settings_of(source)
     layers = {layer.main: layer for layer in recognise(source, settings)}
     pattern = skipping("skip", skip, source)
     taken = {name for layer in layers.values() for name in layer.tensors}

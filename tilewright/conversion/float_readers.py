@@ -59,30 +59,46 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 
 def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """AMD's Quark: fp8, int8, mxfp4, and groups of 4 bits in AWQ's order, those with a sign in two's complement."""
+    """AMD's Quark: fp8, int8, mxfp4, mxfp6; groups of 4 bits in AWQ's order, those with a sign in two's complement."""
     weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
     zeros = tensors.get(f"{layer}.weight_zero_point")
+    group = groups_said(settings)
+    if weight.dtype.name == "uint8" and weight.ndim == scale.ndim == 2 and weight.shape[-1] == 24 * scale.shape[-1]:
+        return {
+            layer: from_mxfp6(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)
+        }
     if weight.dtype.name == "uint8":
         return {layer: from_mxfp4(weight, scale, name=layer)}
     if weight.dtype.name == "int8":
         points = None if zeros is None or not zeros.any() else zeros
-        return {layer: from_int_quantized(weight, scale, points, group=groups_said(settings), name=layer)}
+        return {layer: from_int_quantized(weight, scale, points, group=group, name=layer)}
     if weight.dtype.name != "int32":
-        return {layer: from_float_quantized(weight, scale, group=groups_said(settings), name=layer)}
-    groups = [settings.get("global_quant_config"), *(settings.get("layer_quant_config") or {}).values()]
-    kinds = {str((group.get("weight") or {}).get("dtype")) for group in groups if group}
-    order = (settings.get("export") or {}).get("pack_method", "reorder")
-    if order != "reorder" or len(kinds) > 1 or not kinds <= {"int4", "uint4"}:
-        raise InvalidTensor(
-            f"{layer}.weight is words of Quark's in the order {order!r}, of {' and '.join(sorted(kinds))}",
-            hint="int4 or uint4 of all layers, pack_method reorder",
-        )
-    sign = np.int32(-0x77777778 if kinds == {"int4"} else 0)  # of each of the eight numbers of a word
+        return {layer: from_float_quantized(weight, scale, group=group, name=layer)}
+    order, kind = (
+        (settings.get("export") or {}).get("pack_method", "reorder"),
+        _quark_kind(settings, layer, "int4", "uint4"),
+    )
+    if order != "reorder":
+        raise InvalidTensor(f"{layer}.weight is words of Quark's in the order {order!r}", hint="pack_method reorder")
+    sign = np.int32(-0x77777778 if kind == "int4" else 0)  # of each of the eight numbers of a word
     points = np.zeros((len(scale), -(-scale.shape[-1] // 8)), np.int32) if scale.ndim == 2 else scale
-    if zeros is not None or kinds == {"uint4"}:
+    if zeros is not None or kind == "uint4":
         points = take(tensors, layer, ".weight_zero_point", "Quark")
     points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
-    return {layer: from_awq(weight ^ sign, points ^ sign, scale, group=groups_said(settings), name=layer)}
+    return {layer: from_awq(weight ^ sign, points ^ sign, scale, group=group, name=layer)}
+
+
+def _quark_kind(settings: Settings, layer: str, *known: str) -> str:
+    """The one of some types of numbers, whose tensors look alike, that Quark's configuration speaks of."""
+    several = (settings.get(key) or {} for key in ("layer_quant_config", "layer_type_quant_config"))
+    groups = [settings.get("global_quant_config"), *(group for each in several for group in each.values())]
+    kinds = {str((group.get("weight") or {}).get("dtype")) for group in groups if group}
+    if len(kinds.intersection(known)) != 1:
+        raise InvalidTensor(
+            f"{layer}.weight is of {' or '.join(known)}, and the configuration speaks of {' and '.join(sorted(kinds))}",
+            hint="one of the two for all layers",
+        )
+    return kinds.intersection(known).pop()
 
 
 def _reciprocal(name: str, values: np.ndarray) -> np.ndarray:
@@ -174,8 +190,8 @@ def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 
 def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """compressed-tensors' mxfp4 and mxfp6: 16 or 24 bytes beside each scale."""
+    """compressed-tensors' mxfp4 and mxfp6, which is e2m3: 16 or 24 bytes beside each scale."""
     packed, scales = matrix(tensors, f"{layer}.weight_packed"), matrix(tensors, f"{layer}.weight_scale")
     if packed.shape[-1] == 24 * scales.shape[-1]:
-        return {layer: from_mxfp6(packed, scales, name=layer)}
+        return {layer: from_mxfp6(packed, scales, to="e2m3", name=layer)}
     return {layer: from_mxfp4(packed, scales, name=layer)}

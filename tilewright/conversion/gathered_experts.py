@@ -96,18 +96,21 @@ class GatheredExperts:
             (self._found if whole else self._parts).setdefault(full, {}).setdefault((what, number), weight)
 
     def take_bias(self, name: str, values: Array) -> bool:
-        """Keep a tensor ``experts.gate_up_proj.3.bias``, or ``experts.gate_up_proj_bias`` of all experts, where it is
-        one; whether it is."""
+        """Keep a tensor ``experts.gate_up_proj.3.bias``, or one of all experts (``experts.gate_up_proj_bias``, MLX's
+        ``experts.up_proj.bias``), where it is one; whether it is."""
         full, _, last = name.rpartition(".")
         whole = last.removesuffix("_bias")
         if full in self.stacks and whole != last and whole in self.stacks[full].names:
             self._biases.setdefault(full, {}).update({(whole, number): row for number, row in enumerate(values)})
             return True
-        place = self._place(name.removesuffix(".bias"))
-        if place is None or not name.endswith(".bias"):
-            return False
-        self._biases.setdefault(place[0], {})[place[1:3]] = values
-        return True
+        layer, rows = name.removesuffix(".bias"), {"": values}
+        if values.ndim == 2:  # of all experts (MLX)
+            rows = {f".{number}": row for number, row in enumerate(values)}
+        places = {number: self._place(layer + number) for number in rows if name.endswith(".bias")}
+        for number, place in places.items():
+            if place is not None:
+                self._biases.setdefault(place[0], {})[place[1:3]] = rows[number]
+        return any(places.values())
 
     def _place(self, name: str) -> tuple[str, str, int, bool] | None:
         """The module, the tensor (or part), and the expert of a weight's name; whether it is a tensor."""
@@ -159,9 +162,16 @@ class GatheredExperts:
         return in_one_form(weights)
 
     def _bias(self, full: str, name: str) -> Any:
-        known = self._biases.get(full, {})
-        if self.stacks[full].bias(name) is None:
+        known, stack = dict(self._biases.get(full, {})), self.stacks[full]
+        if stack.bias(name) is None:
             return None
+        for gate, up, down in APART if stack.names == STACKED else ():
+            for (what, number), values in list(known.items()):
+                if what == gate and (up, number) in known:
+                    both = np.stack([as_numpy(values), as_numpy(known[up, number])])
+                    known[STACKED[0], number] = (both.T if stack.form.neighbours else both).reshape(-1)
+                elif what == down:
+                    known[STACKED[1], number] = values
         experts = self.stacks[full].shape(name)[0]
         missing = next((number for number in range(experts) if (name, number) not in known), None)
         if missing is not None:

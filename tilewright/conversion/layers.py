@@ -243,7 +243,7 @@ FORMS: dict[str, Form] = {
         "_blocks", ("_scales", "_bias"), _has("_scales"), floats.mxfp4, ("mxfp4",), extra=floats.mxfp4_biases
     ),
     "mlx": Form(
-        ".weight", (".scales", ".biases", ".qbiases"),
+        ".weight", (".scales", ".biases", ".qbiases", ".global_scale"),
         lambda t, n, s: s.get("quant_method") in ("mlx", "metal") and t[n + ".weight"].dtype.name == "uint32",
         readers.mlx, ("mlx", "metal"),
     ),

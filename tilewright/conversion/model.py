@@ -6,6 +6,8 @@ torch and the layers that need it are imported when a model is given, not before
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,7 @@ from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.gguf_models import as_in_model
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import Layer, declared_activations, extra_tensors, read_layer, recognise
+from tilewright.conversion.mlx_models import settings_of
 from tilewright.conversion.modules import (
     check_place,
     give_memory,
@@ -38,7 +41,7 @@ from tilewright.conversion.modules import (
 )
 from tilewright.conversion.names import Names, names_in
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
-from tilewright.conversion.settings import Settings, quantization_settings
+from tilewright.conversion.settings import Settings
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.matmul.arrays import as_torch
@@ -171,7 +174,7 @@ def load_quantized(
         )
     opened = open_checkpoint(checkpoint)
     source = as_in_model(opened, model)
-    settings = quantization_settings(source.config, source.directory)
+    settings = settings_of(source)
     found = recognise(source, settings)
     renamed = names_in(model, source) if source is opened else Names()
     absorbed = {name for layer in found for name in layer.tensors}
@@ -264,7 +267,9 @@ def place_weights(
             experts.take_bias(renamed(name.removesuffix(".bias")) + ".bias", source[name])
         elif name.endswith("_bias"):
             experts.take_bias(renamed(name), source[name])
+    held_by_model = dict(model.named_parameters())
     placed.tensors = {name: values for name, values in placed.tensors.items() if not experts.take_bias(name, values)}
+    placed.tensors |= {renamed(one): source[one] for one in source.added if renamed(one) in held_by_model}
     placed.experts = experts.put_in_place(devices)
     return placed
 
@@ -318,11 +323,18 @@ def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], 
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
         values, held = as_torch(source[there[name]], "cpu"), state[name]
-        if values.numel() != held.numel():
+        if not _lie_alike(values.shape, held.shape):
             raise WrongArgumentShape(
                 f"{there[name]} is {list(values.shape)} in the checkpoint, {name} {list(held.shape)} in the model"
             )
         held.copy_(values.reshape(held.shape))
+
+
+def _lie_alike(one: Iterable[int], other: Iterable[int]) -> bool:
+    """Whether numbers in their order are those of another shape: dimensions of one are several of the other, or
+    extents of 1; a matrix is never its transpose."""
+    ends = [set(itertools.accumulate(shape, operator.mul, initial=1)) for shape in (one, other)]
+    return max(ends[0]) == max(ends[1]) and (ends[0] <= ends[1] or ends[1] <= ends[0])
 
 
 def _is_module(candidate: object) -> bool:

@@ -3,6 +3,8 @@ name."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Mapping
 
 import numpy as np
@@ -33,7 +35,9 @@ from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
 from tilewright.quant.importers.gptq import PLANE_BITS
+from tilewright.quant.importers.mlx import MODES as MLX_MODES
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 Tensors = Mapping[str, np.ndarray]
 Weights = dict[str, QuantizedWeight]
@@ -147,11 +151,32 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 
 def mlx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """MLX, some layers of which may have bits and groups of their own; transformers' for Apple's GPUs (``metal``)."""
-    said = {"bits": 4, "group_size": 64, **settings, **((settings.get("layers") or {}).get(layer) or {})}
+    """MLX, some layers of which may have a mode, bits and groups of their own, where what they leave out is as usual;
+    transformers' for Apple's GPUs (``metal``).  Experts are in one tensor, which MLX's layers call ``switch_mlp``.
+
+    Where the configuration does not name a layer of floats, its scales tell of which they are.
+    """
+    named = (settings.get("layers") or {}).get(layer)
     added = ".qbiases" if settings.get("quant_method") == "metal" else ".biases"
-    parts = (take(tensors, layer, ending, "MLX") for ending in (".weight", ".scales", added))
-    return {layer: from_mlx(*parts, bits=said["bits"], group=said["group_size"], name=layer)}
+    words, scales = (take(tensors, layer, ending, "MLX") for ending in (".weight", ".scales"))
+    parts = words, scales, *(tensors.get(layer + ending) for ending in (added, ".global_scale"))
+    mode, bits, group = ((named or settings).get(word) for word in ("mode", "bits", "group_size"))
+    if named is None and scales.dtype.name == "uint8" and words.shape and scales.size:
+        known = {one * columns: name for name, (one, columns) in MLX_MODES.items() if name != "affine"}
+        mode, bits, group = known.get(words.shape[-1] * 32 // scales.shape[-1], mode), None, None
+    read = functools.partial(from_mlx, mode=mode or "affine", bits=bits, group=group)
+    if words.ndim != 3:
+        return {layer: read(*parts, name=layer)}
+    if any(one is not None and len(one) != len(words) for one in parts):
+        raise InvalidTensor(f"{layer} has {len(words)} experts in its weight, others in what is beside it")
+    experts = _MLX_EXPERTS.sub(lambda found: f".experts.{_MLX_FC.get(found[1], found[1])}", layer)
+    each = ([None if one is None else one[e] for one in parts] for e in range(len(words)))
+    return {f"{experts}.{e}": read(*one, name=f"{layer}[{e}]") for e, one in enumerate(each)}
+
+
+_MLX_EXPERTS = re.compile(r"\.switch_mlp\.(\w+)$")
+_MLX_FC = {"fc1": "up_proj", "fc2": "down_proj"}
+"""What MLX calls the two layers of experts without gates."""
 
 
 def hqq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -215,8 +240,12 @@ def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
 
 def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' packed integers; how many bits they have is told by their shape."""
-    packed, shape = matrix(tensors, f"{layer}.weight_packed"), take(tensors, layer, ".weight_shape", "packed")
+    packed = as_numpy(matrix(tensors, f"{layer}.weight_packed"))
     _check_said(tensors, layer, settings)
+    if packed.dtype.name == "int8":  # int4-quantized: the even column in the low half
+        halves = np.stack([packed << 4 >> 4, packed >> 4], -1).reshape(len(packed), -1)
+        return {layer: _integers(halves, tensors, layer, settings)}
+    shape = take(tensors, layer, ".weight_shape", "packed")
     said = [entry.get("num_bits") or 4 for entry in weights_settings(settings, layer)]
     columns = int(shape[1]) if shape.shape == (2,) else 0
     known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
@@ -242,11 +271,14 @@ def smoothed_if_said(weight: QuantizedWeight, tensors: Tensors, layer: str) -> Q
 def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' int8."""
     _check_said(tensors, layer, settings)
+    return {layer: smoothed_if_said(_integers(tensors[f"{layer}.weight"], tensors, layer, settings), tensors, layer)}
+
+
+def _integers(values: np.ndarray, tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
+    """Integers of at most 8 bits in as many bytes, with compressed-tensors' scales beside them."""
     scale, zero = tensors[f"{layer}.weight_scale"], tensors.get(f"{layer}.weight_zero_point")
-    order = tensors.get(f"{layer}.weight_g_idx")
-    group = groups_of_layer(settings, layer)
-    weight = from_int_quantized(tensors[f"{layer}.weight"], scale, zero, order, group=group, name=layer)
-    return {layer: smoothed_if_said(weight, tensors, layer)}
+    order, bits = tensors.get(f"{layer}.weight_g_idx"), 4 if f"{layer}.weight_packed" in tensors else 8
+    return from_int_quantized(values, scale, zero, order, bits=bits, group=groups_of_layer(settings, layer), name=layer)
 
 
 # GGUF ---------------------------------------------------------------------------------------------------

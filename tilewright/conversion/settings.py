@@ -43,7 +43,7 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
     """
     old = config.get("compression_config")
     found = config.get("quantization_config") or old or _of_a_part(config, where)
-    if _is_mlx(config.get("quantization")) and not (isinstance(found, Mapping) and found.get("quantized_by") == OURS):
+    if is_mlx(config.get("quantization")) and not (isinstance(found, Mapping) and found.get("quantized_by") == OURS):
         found = _of_mlx(config["quantization"])
     if not isinstance(found, Mapping):
         raise InvalidTensor(
@@ -66,6 +66,8 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
     if method not in METHODS:
         raise InvalidTensor(f"{where}: the checkpoint is quantised by {method!r}", hint=known)
     _check(METHODS[method], said, where, "")
+    for name, layer in _tables(said.get("quantized_layers"), where, "quantized_layers"):
+        _check(METHODS["modelopt"], layer, where, f"quantized_layers: {name}: ")
     for name, layer in _tables(said.get("layers"), where, "quantization"):
         _check(METHODS[method], layer, where, f"quantization: {name}: ")
     for name, group in _tables(said.get("config_groups"), where, "config_groups"):
@@ -161,8 +163,9 @@ def _of_a_part(config: Mapping[str, object], where: object) -> Any:
     return found[0] if found else {}
 
 
-def _is_mlx(said: object) -> bool:
-    return isinstance(said, Mapping) and {"bits", "group_size"} <= said.keys()
+def is_mlx(said: object) -> bool:
+    """Whether a table is MLX's, which has no name of a way of quantising."""
+    return isinstance(said, Mapping) and {"bits", "group_size"} <= said.keys() and not said.get("quant_method")
 
 
 def _of_mlx(found: Settings) -> Settings:
@@ -242,9 +245,22 @@ def _nearest(groups: list[Mapping[str, Any]], layer: str) -> list[Mapping[str, A
     return [group for group in groups if _distance(group, layer) == nearest]
 
 
-_FP8_ALGORITHMS = (
-    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "W4A8_AWQ",
-)  # fmt: skip
+_ALGORITHMS = {
+    **dict.fromkeys(("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "MXFP8", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "W4A8_AWQ"),
+        "float8_e4m3fn"),
+    "W8A8_SQ_PER_CHANNEL": "int8",
+}  # fmt: skip
+"""What modelopt's ways of quantising make of activations; the others multiply them as they come, or as 4 bits."""
+
+
+def _algorithm(settings: Settings, layer: str) -> str | None:
+    """modelopt's way of quantising a layer: that of all, or of what it is in (``layers.0.experts``)."""
+    whole, layers = settings.get("quant_algo"), settings.get("quantized_layers") or {}
+    if whole != "MIXED_PRECISION":
+        return whole
+    parts = layer.split(".")
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((layers[name].get("quant_algo") for name in names if name in layers), None)
 
 
 def declared_activations(settings: Settings, layer: str) -> str | None:
@@ -258,10 +274,11 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
         return said.get(layer) if isinstance(said, Mapping) else said
     if method == "bitnet":
         return "int8"
-    if method in ("fp8", "mxfp8", "fbgemm_fp8") or settings.get("quant_algo") in _FP8_ALGORITHMS:
+    if method in ("fp8", "mxfp8", "fbgemm_fp8"):
         return "float8_e4m3fn"
-    if settings.get("quant_algo") == "W8A8_SQ_PER_CHANNEL":
-        return "int8"
+    algorithm = _algorithm(settings, layer)
+    if algorithm is not None:
+        return _ALGORITHMS.get(algorithm)
     groups = [group for group in (settings.get("config_groups") or {}).values() if group]
     for group in _nearest(groups, layer) if method in ("compressed-tensors", "modelopt") else ():
         said = group.get("input_activations")
@@ -274,11 +291,12 @@ _NOT_MEANT = 3
 
 
 def _distance(group: Mapping[str, Any], layer: str) -> int:
-    """How a group means a layer: by its name (0), by a regular expression (1), by its class (2), not (3)."""
+    """How a group means a layer: by its name or that of what it is in (0), by a regular expression (1), by its class
+    (2), not (3)."""
     ways = [_NOT_MEANT]
     for target in map(str, group.get("targets") or []):
         if target.startswith("re:"):
             ways += [1] if re.match(target[3:], layer) else []
         else:
-            ways += [0] if target == layer else [2] if target == "Linear" else []
+            ways += [0] if f"{layer}.".startswith(f"{target}.") else [2] if target == "Linear" else []
     return min(ways)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
+from tilewright.quant.importers.mlx import BITS as MLX_BITS
+from tilewright.quant.importers.mlx import MODES as MLX_MODES
 
 Kind = tuple[str, Callable[[Any], bool]]
 """What a value is to be, for messages, and whether one is that."""
@@ -74,7 +76,7 @@ EVERYWHERE = {
         _WHICH,
         "modules_to_not_convert modules_to_convert modules_in_block_to_quantize ignore ignored_layers "
         "exclude_modules skip_modules lm_head "
-        "quantized_layers block_name_to_quantize module_name_preceding_first_block llm_int8_skip_modules",
+        "block_name_to_quantize module_name_preceding_first_block llm_int8_skip_modules",
     ),
     **_because(
         _RUNS,
@@ -203,9 +205,9 @@ METHODS: dict[str, Method] = {
     ),
     "compressed-tensors": Method(
         {
-            "format": _one_of("pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
-                "mixed-precision", "nvfp4-pack-quantized",
-                "mxfp4-pack-quantized", "mxfp6-pack-quantized", "mxfp8-quantized", "dense"),
+            "format": _one_of("pack-quantized", "int-quantized", "int4-quantized", "float-quantized",
+                "naive-quantized", "mixed-precision", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
+                "mxfp6-pack-quantized", "mxfp8-quantized", "dense"),
             "config_groups": TABLE, "transform_config": TABLE, "sparsity_config": TABLE,
         },
         {**_because(_WHO, "version"), **_because(_TENSORS, "quantization_status global_compression_ratio")},
@@ -215,7 +217,8 @@ METHODS: dict[str, Method] = {
             "quant_algo": _one_of("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4",
                 "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "W8A16",
                 "W8A8_SQ_PER_CHANNEL", "MXFP4", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "MIXED_PRECISION"),
-            "config_groups": TABLE, "group_size": _GROUP, "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
+            "config_groups": TABLE, "quantized_layers": TABLE, "group_size": _GROUP,
+            "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
         },
         {},
     ),
@@ -240,8 +243,8 @@ METHODS: dict[str, Method] = {
     ),
     "mxfp4": Method({}, {}),
     "metal": Method({"bits": _one_of(2, 4, 8), "group_size": _GROUP}, {}),
-    "mlx": Method({"bits": _one_of(2, 3, 4, 5, 6, 8), "group_size": _GROUP, "mode": _one_of("affine"), "layers": TABLE},
-        {}),
+    "mlx": Method({"bits": _one_of(*MLX_BITS), "group_size": _GROUP, "mode": _one_of(*MLX_MODES), "layers": TABLE,
+        "global_scale": _TRUTH}, {}),
 }  # fmt: skip
 """Ways of quantising by the names that configurations have for them."""
 

@@ -15,6 +15,7 @@ from typing import Any
 from transformers import AutoConfig
 from transformers.quantizers import auto
 
+from tilewright.conversion.settings import is_mlx
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize
 
@@ -36,7 +37,7 @@ def register(config: type, quantizer: type) -> None:
 
         @staticmethod
         def supports_quant_method(quantization_config_dict: object) -> bool:
-            if is_ours(quantization_config_dict):
+            if is_ours(quantization_config_dict) or is_mlx(quantization_config_dict):  # MLX's names no method
                 return True
             return bool(before.supports_quant_method(quantization_config_dict))
 

@@ -18,6 +18,7 @@ from tilewright.conversion.experts import Stack, replace_stack, stacks_to_quanti
 from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import recognise
+from tilewright.conversion.mlx_models import settings_of
 from tilewright.conversion.model import place_weights
 from tilewright.conversion.modules import (
     is_transposed,
@@ -29,7 +30,6 @@ from tilewright.conversion.modules import (
 )
 from tilewright.conversion.names import keep_names, names_in
 from tilewright.conversion.schemes import QuantizationScheme
-from tilewright.conversion.settings import quantization_settings
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
@@ -254,7 +254,7 @@ class _Stored:
         first = Path(files[0])
         stored = first.suffix == ".safetensors"
         self.source = open_files([*map(Path, files)]) if stored else open_checkpoint(first)
-        self.settings = quantization_settings(self.source.config, self.source.directory)
+        self.settings = settings_of(self.source)
         self.found = recognise(self.source, self.settings)
         if not self.found:
             raise CannotQuantize(

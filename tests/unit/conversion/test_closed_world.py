@@ -101,6 +101,20 @@ def dividing_rows(rng: np.random.Generator) -> Written:
     return Written({"weight": values, "weight_scale_inv": divisors}, values.astype(float) / divisors[:, None])
 
 
+def mlx(rng: np.random.Generator, mode: str) -> Written:
+    """MLX's floats: bytes of a row as words, and a byte for each group that is a power of two, or e4m3 (nvfp4)."""
+    kind, scales, group = {
+        "mxfp4": (ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e8m0fnu, 32), "nvfp4": (ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e4m3fn, 16),
+        "mxfp8": (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e8m0fnu, 32),
+    }[mode]  # fmt: skip
+    values = rng.uniform(-6, 6, (8, 64)).astype(kind)
+    factors = np.exp2(rng.integers(-4, 4, (8, 64 // group))).astype(scales)
+    codes = values.view(np.uint8)
+    stored = codes if mode == "mxfp8" else codes[:, ::2] & 15 | codes[:, 1::2] << 4
+    weight = values.astype(float) * np.repeat(factors.astype(float), group, 1)
+    return Written({"weight": np.ascontiguousarray(stored).view(np.uint32), "scales": factors.view(np.uint8)}, weight)
+
+
 def quanto(rng: np.random.Generator, kind: Any) -> Written:
     values, scales = rng.integers(-100, 100, (8, 32)).astype(kind), rng.uniform(0.01, 0.1, (8, 1)).astype(np.float32)
     return Written({"weight._data": values, "weight._scale": scales}, values.astype(float) * scales.astype(float))
@@ -150,6 +164,10 @@ MORE: dict[str, tuple[dict[str, Any], str, Callable[[np.random.Generator], Writt
     "modelopt int4 with activations of 8 bits": (
         MODELOPT | {"quant_algo": "W4A8_AWQ", "group_size": 32}, ".", lambda r: with_a_second_scale(smoothed(modelopt_int4(r), r)),
     ),
+    **{
+        f"mlx {mode}": ({"quant_method": "mlx", "mode": mode, "bits": 8 if mode == "mxfp8" else 4}, ".", lambda r, mode=mode: mlx(r, mode))
+        for mode in ("mxfp4", "nvfp4", "mxfp8")
+    },
     "quanto int8": ({}, ".", lambda r: quanto(r, np.int8)),
     "quanto fp8": ({}, ".", lambda r: quanto(r, ml_dtypes.float8_e4m3fn)),
     "auto-round mxfp4": auto_round("MXFP4"),
@@ -202,9 +220,9 @@ def test_every_form_has_a_case() -> None:
         for name in NAMES
         for layer in recognise(_Tensors(case(name)), _settings(name))
     }  # fmt: skip
-    assert set(FORMS) - met <= {"tilewright", "gguf", "bitblas", "mlx", "quanto-packed"}
+    assert set(FORMS) - met <= {"tilewright", "gguf", "bitblas", "quanto-packed"}
     said = {settings.get("quant_method") for settings, *_ in map(case, NAMES)}
-    assert set(METHODS) - said <= {"tilewright", "marlin", "bitblas", "mlx"}
+    assert set(METHODS) - said <= {"tilewright", "marlin", "bitblas"}
 
 
 def _settings(name: str) -> Any:
@@ -246,7 +264,7 @@ VERSIONS = {
     "gptq": ("checkpoint_format", "format", "pack_dtype", "data_type"), "marlin": ("checkpoint_format",), "bitblas": ("format",),
     "awq": ("version", "format", "bits"), "compressed-tensors": ("format",), "modelopt": ("quant_algo", "has_zero_point"),
     "fp8": ("fmt", "scale_fmt", "weight_scale_semantics", "checkpoint_format", "expert_dtype"),
-    "bitnet": ("linear_class", "quantization_mode", "use_rms_norm"), "tilewright": ("version",), "bitsandbytes": ("format", "bits"),
+    "mlx": ("mode", "bits"), "bitnet": ("linear_class", "quantization_mode", "use_rms_norm"), "tilewright": ("version",), "bitsandbytes": ("format", "bits"),
 }  # fmt: skip
 
 

@@ -298,3 +298,33 @@ def test_the_group_that_means_a_layer_most_closely_says_its_activations() -> Non
         found = [declared_activations(said, layer) for layer in ("a.up_proj", "b.down_proj", "a.down_proj")]
         assert found == ["int8", None, "float8_e4m3fn"]
         assert declared_activations({**said, "config_groups": {"b": groups[1]}}, "a.up_proj") is None
+
+
+def test_modelopt_says_of_each_layer_or_of_what_it_is_in() -> None:
+    """MIXED_PRECISION: what is written beside a configuration (``hf_quant_config.json``), and in it, where the groups of
+    two ways that leave activations at 4 bits speak of 8."""
+    layers = {
+        "a.q_proj": {"quant_algo": "FP8"}, "a.experts": {"quant_algo": "W4A8_AWQ", "group_size": 128, "has_zero_point": False,
+        "pre_quant_scale": True}, "a.up_proj": {"quant_algo": "NVFP4_AWQ"}, "a.down_proj": {"quant_algo": "W8A8_SQ_PER_CHANNEL"},
+    }  # fmt: skip
+    config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    eight = {"num_bits": 8, "type": "float", "dynamic": False}
+    groups = {
+        "group_0": {"targets": ["a.up_proj"], "weights": {"num_bits": 4, "type": "float"}, "input_activations": eight}
+    }
+    for said in (config, {**config, "config_groups": groups}):
+        read = quantization_settings({"quantization_config": said})
+        found = [
+            declared_activations(read, f"a.{one}")
+            for one in ("q_proj", "experts.3.w1", "up_proj", "down_proj", "o_proj")
+        ]
+        assert found == ["float8_e4m3fn", "float8_e4m3fn", None, "int8", None]
+    told = {**config, "quantized_layers": None, "config_groups": {"b": {**groups["group_0"], "targets": ["a.experts"]}}}
+    read = quantization_settings({"quantization_config": told})
+    assert [declared_activations(read, one) for one in ("a.experts.3.w1", "a.expert")] == ["float8_e4m3fn", None]
+    weight_only = quantization_settings(
+        {"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}}
+    )
+    assert declared_activations(weight_only, "a.q_proj") is None
+    with pytest.raises(InvalidTensor, match="quantized_layers: a: strange: 3, which nothing here reads"):
+        quantization_settings({"quantization_config": {**config, "quantized_layers": {"a": {"strange": 3}}}})

@@ -6,14 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from tilewright.checkpoints import open_checkpoint, save_safetensors  # noqa: E402
+from tilewright.checkpoints import open_checkpoint, open_files, save_safetensors  # noqa: E402
 from tilewright.conversion import convert_checkpoint, load_quantized  # noqa: E402
-from tilewright.errors import InvalidTensor  # noqa: E402
+from tilewright.errors import InvalidTensor, WrongArgumentShape  # noqa: E402
 from tilewright.quant.files import read_weight  # noqa: E402
 
 K, GROUP = 128, 64
@@ -77,11 +78,100 @@ def test_a_model_with_a_quantised_embedding(tmp_path: Path, on_meta: bool) -> No
 
 def test_what_is_not_read_is_refused(tmp_path: Path) -> None:
     for number, (said, words) in enumerate([
-        ({"mode": "mxfp4"}, "says mode: 'mxfp4', where one of affine is due"),
-        ({"bits": 7}, "says bits: 7, where one of 2, 3"), ({"strange": 3}, "says strange: 3, which nothing here reads"),
-        ({"up": {"bits": 4, "group_size": 64, "mode": "nvfp4"}}, "says quantization: up: mode: 'nvfp4', where"),
+        ({"mode": "e4m3"}, "says mode: 'e4m3', where one of affine, mxfp4, nvfp4, mxfp8 is due"),
+        ({"mode": "mxfp4"}, "mxfp4 weights of MLX have 4 bits in groups of 32, not 4 in groups of 64"),
+        ({"bits": 7}, "says bits: 7, where one of 1, 2, 3"), ({"strange": 3}, "says strange: 3, which nothing here reads"),
+        ({"up": {"group_size": 32, "global_scale": 3}}, "up: global_scale: 3, where true or false is due"),
+        ({"up": {"bits": 4, "group_size": 16, "mode": "nvfp4"}}, r"up\.scales is float16 \[24, 2\], where uint8"),
+        ({"up": {"bits": 4, "group_size": 64, "mode": "nf4"}}, "says quantization: up: mode: 'nf4', where"),
         ({"up": {"group_size": 32}}, r"up\.scales is float16 \[24, 2\], where"),
     ]):  # fmt: skip
         source, _ = checkpoint(tmp_path / str(number), **said)
         with pytest.raises(InvalidTensor, match=words):
             convert_checkpoint(source, tmp_path / "ours")
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_experts_in_one_tensor(tmp_path: Path, named: bool) -> None:
+    """mlx-lm's ``switch_mlp``, of nvfp4 with a scale for each expert beside layers of integers; its loader tells such layers
+    by their scales where the configuration does not name them."""
+    rng = np.random.default_rng(0)
+    codes, scales = (
+        rng.integers(0, 256, (3, 8, 32)).astype(np.uint8),
+        rng.uniform(1, 400, (3, 8, 4)).astype(ml_dtypes.float8_e4m3fn),
+    )
+    whole, table = rng.uniform(1, 9, 3).astype(np.float32), np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    values = np.concatenate([table, -table])[np.stack([codes & 15, codes >> 4], -1).reshape(3, 8, 64)]
+    expected = values * np.repeat(scales.astype(float), 16, 2) * whole[:, None, None].astype(float) / 2688
+    tensors = {"weight": codes.view(np.uint32), "scales": scales.view(np.uint8), "global_scale": whole}
+    parts, dense = written(rng, 8, 4)
+    more = {f"up.{part}": array for part, array in parts.items()}
+    save_safetensors(
+        tmp_path / "a.safetensors", {f"mlp.switch_mlp.fc1.{end}": one for end, one in tensors.items()} | more
+    )
+    how = {"mlp.switch_mlp.fc1": {"bits": 4, "group_size": 16, "mode": "nvfp4", "global_scale": True}} if named else {}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization": {"bits": 4, "group_size": GROUP, **how}}))
+    convert_checkpoint(tmp_path, tmp_path / "ours")
+    ours = open_checkpoint(tmp_path / "ours")
+    for number, weight in enumerate(expected):
+        found = read_weight(ours, f"mlp.experts.up_proj.{number}").to_dense()
+        np.testing.assert_allclose(found, weight, rtol=1e-14)
+    np.testing.assert_allclose(read_weight(ours, "up").to_dense(), dense, rtol=1e-14, atol=1e-14)
+
+
+def hybrid(directory: Path, turned: bool = True, **said: Any) -> Path:
+    """A checkpoint with norms and the filters of a convolution, which mlx-lm turns when it adds one to the norms."""
+    source, _ = checkpoint(directory)
+    more = {
+        f"model.layers.0.{norm}.weight": np.arange(4, dtype=np.float16) for norm in ("input_layernorm", "self_attn.q_norm", "linear_attn.norm")
+    }  # fmt: skip
+    more["model.layers.0.linear_attn.conv1d.weight"] = np.zeros((8, 3, 1) if turned else (8, 1, 3), np.float16)
+    save_safetensors(source / "model-2.safetensors", more)
+    names = {
+        **dict.fromkeys(open_files([source / "model.safetensors"]), "model.safetensors"),
+        **dict.fromkeys(more, "model-2.safetensors"),
+    }
+    (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, **said}))
+    return source
+
+
+def test_one_that_was_added_to_norms_is_taken_off(tmp_path: Path) -> None:
+    """Qwen 3 Next and 3.5, whose models of transformers add one as well; where the filters lie as in transformers' files nothing
+    was added."""
+    for turned, kind in ((True, "qwen3_next"), (True, "qwen3_5_moe"), (False, "qwen3_next"), (True, "olmo_hybrid")):
+        place = tmp_path / f"{kind}{turned}"
+        convert_checkpoint(hybrid(place, turned, text_config={"model_type": kind}), place / "ours")
+        ours, less = open_checkpoint(place / "ours"), int(turned and kind.startswith("qwen"))
+        for norm, added in (("input_layernorm", less), ("self_attn.q_norm", less), ("linear_attn.norm", 0)):
+            assert ours[f"model.layers.0.{norm}.weight"].tolist() == [one - added for one in range(4)], (kind, norm)
+            assert ours[f"model.layers.0.{norm}.weight"].dtype == np.float16
+
+
+def test_numbers_that_are_in_weights_and_that_a_model_has_too_are_refused(tmp_path: Path) -> None:
+    plain = hybrid(tmp_path / "plain", model_type="falcon_h1", ssm_multipliers=[1.0, 1], key_multiplier=1)
+    convert_checkpoint(plain, tmp_path / "ours")
+    for number, said in enumerate(
+        [{"model_type": "falcon_h1", "ssm_multipliers": [1.0, 0.5]}, {"model_type": "step3p5"}]
+    ):
+        with pytest.raises(InvalidTensor, match="mlx-lm changes weights of a"):
+            convert_checkpoint(hybrid(tmp_path / str(number), **said), tmp_path / "not")
+
+
+def test_numbers_in_another_order_are_refused(tmp_path: Path) -> None:
+    """MLX has the channels of filters last; as many numbers are no reason to take them."""
+    rng = np.random.default_rng(0)
+    parts, _ = written(rng, 8, 4)
+    filters = rng.standard_normal((4, 3, 3, 2)).astype(np.float32)
+    model = torch.nn.ModuleDict({"up": torch.nn.Linear(K, 8, bias=False), "conv": torch.nn.Conv2d(2, 4, 3, bias=False)})
+    (tmp_path / "config.json").write_text(json.dumps({"quantization": {"bits": 4, "group_size": GROUP}}))
+    codes = {f"up.{part}": array for part, array in parts.items()}
+    save_safetensors(tmp_path / "model.safetensors", {**codes, "conv.weight": filters})
+    with pytest.raises(
+        WrongArgumentShape, match=r"conv\.weight is \[4, 3, 3, 2\] in the checkpoint, conv\.weight \[4, 2, 3, 3\]"
+    ):
+        load_quantized(model, tmp_path)
+    save_safetensors(tmp_path / "model.safetensors", {**codes, "conv.weight": filters.reshape(4, 18)})
+    load_quantized(model, tmp_path)
+    np.testing.assert_array_equal(model["conv"].weight.detach().numpy(), filters.reshape(4, 2, 3, 3))

@@ -117,6 +117,14 @@ def metal(rng: np.random.Generator) -> Written:
     return Written({"weight": np.array(words, np.uint32), "scales": scale, "qbiases": added}, weight)
 
 
+def int4(rng: np.random.Generator, groups: int) -> Written:
+    """compressed-tensors' int4-quantized: two's complement, the even column in the low half of an int8."""
+    values, scales = rng.integers(-8, 8, (6, 64)), rng.uniform(0.01, 0.1, (6, groups)).astype(ml_dtypes.bfloat16)
+    packed = np.array([[row[k] & 15 | (row[k + 1] & 15) << 4 for k in range(0, 64, 2)] for row in values], np.uint8)
+    weight = values * np.repeat(scales.astype(float), 64 // groups, 1)
+    return Written({"weight_packed": packed.view(np.int8), "weight_scale": scales}, weight)
+
+
 def flat(written: Written) -> Written:
     blocks = written.tensors["_blocks"]
     return Written({**written.tensors, "_blocks": blocks.reshape(len(blocks), -1)}, written.weight)
@@ -155,7 +163,17 @@ FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]]
     "bitsandbytes int8": ({"load_in_8bit": True}, ".", lambda r: write_bnb_int8(r, 8, 32)),
     **{f"hqq {b} bits": ({"quant_method": "hqq"}, ".", lambda r, b=b: write_hqq(r, 8, 96, b, 32)) for b in (1, 2, 3, 4, 8)},
     "hqq, groups over the ends of rows": ({"quant_method": "hqq"}, ".", lambda r: write_hqq(r, 8, 48, 4, 32)),
-    "mxfp6": ({"quant_method": "compressed-tensors", "format": "mxfp6-pack-quantized"}, ".", lambda r: write_mxfp6(r, 4, 64)),
+    **{
+        f"quark mxfp6 of {kind}": (quark(f"fp6_{kind}", "e8m0"), ".", lambda r, m=m: named(write_mxfp6(r, 4, 64, m), weight_packed="weight"))
+        for kind, m in (("e2m3", 3), ("e3m2", 2))
+    },
+    "mxfp6": (
+        {"quant_method": "compressed-tensors", "format": "mxfp6-pack-quantized"}, ".", lambda r: write_mxfp6(r, 4, 64, 3),
+    ),
+    **{
+        f"compressed-tensors int4, {what}": ({"quant_method": "compressed-tensors", "format": "int4-quantized"}, ".", lambda r, g=g: int4(r, g))
+        for what, g in (("groups", 2), ("channels", 1))
+    },
     "mxfp8": ({"quant_method": "compressed-tensors", "format": "mxfp8-quantized"}, ".", mxfp8),
     "fbgemm fp8": ({"quant_method": "fbgemm_fp8"}, ".", lambda r: write_float8(r, 8, 32, (1, 32))),
     "mxfp8 of transformers": (
@@ -187,6 +205,16 @@ FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]]
     "fp8 without scales": ({}, ".", plain_float8),
     "fp8 with scale_weight": ({}, ".", with_scale_weight),
 }  # fmt: skip
+
+
+def test_floats_of_6_bits_of_two_kinds_are_refused(tmp_path: Path) -> None:
+    """The bytes of e2m3 and of e3m2 look alike."""
+    tensors = named(write_mxfp6(np.random.default_rng(0), 4, 64, 3), weight_packed="weight").tensors
+    for said in (quark("fp4"), quark("fp6_e2m3", **{"*.down": {"weight": {"dtype": "fp6_e3m2"}}})):
+        with pytest.raises(
+            InvalidTensor, match=r"up\.weight is of fp6_e2m3 or fp6_e3m2, and the configuration speaks of"
+        ):
+            converted(tmp_path / str(len(str(said))), {f"up.{end}": one for end, one in tensors.items()}, said)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -403,7 +431,7 @@ def test_pickles_are_named(tmp_path: Path) -> None:
     (quark("fp4", "e5m3"), "global_quant_config: .* where a table of weights with one scale each, float or e8m0 is due"),
     (quark("int4", **{"*.up": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}}), "layer_quant_config: .* where tables of weights"),
     ({**quark("int4"), "algo_config": [{"name": "rotation", "online_r1_rotation": True}]}, "where ways to find codes that rotate no activations"),
-    ({**quark("int4"), "export": {"pack_method": "order"}}, "up.weight is words of Quark's in the order 'order', of int4"),
+    ({**quark("int4"), "export": {"pack_method": "order"}}, "up.weight is words of Quark's in the order 'order'"),
     (quark("int4", **{"*.down": {"weight": {"dtype": "uint4"}}}), "of int4 and uint4"),
 ])  # fmt: skip
 def test_what_quark_writes_and_nobody_reads_is_refused(tmp_path: Path, said: dict[str, Any], message: str) -> None:

@@ -141,8 +141,8 @@ def write_torchao_intx(rng: np.random.Generator, N: int, K: int, group: int, bit
     return Written(tensors, weight), json.dumps(about)
 
 
-def write_mxfp6(rng: np.random.Generator, N: int, K: int) -> Written:
-    """compressed-tensors' mxfp6: e2m3, four codes in three bytes."""
+def write_mxfp6(rng: np.random.Generator, N: int, K: int, mantissa: int) -> Written:
+    """mxfp6 of compressed-tensors and Quark: a sign, an exponent and 3 (e2m3) or 2 bits (e3m2) of a mantissa; four codes in three bytes."""
     codes, powers = rng.integers(0, 64, (N, K)), rng.integers(120, 134, (N, K // 32)).astype(np.uint8)
     packed = np.zeros((N, 3 * K // 4), np.uint8)
     weight = np.zeros((N, K))
@@ -152,7 +152,8 @@ def write_mxfp6(rng: np.random.Generator, N: int, K: int) -> Written:
             packed[n, 3 * k // 4 : 3 * k // 4 + 3] = list(struct.pack("<I", word)[:3])
         for k in range(K):
             code = int(codes[n, k])
-            exponent, mantissa = code >> 3 & 3, code & 7
-            size = mantissa / 8 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 1)
+            exponent, fraction = (code & 31) >> mantissa, (code & (1 << mantissa) - 1) / (1 << mantissa)
+            bias = 1 if mantissa == 3 else 3
+            size = (fraction + (exponent > 0)) * 2.0 ** (max(exponent, 1) - bias)
             weight[n, k] = (-size if code & 32 else size) * 2.0 ** (int(powers[n, k // 32]) - 127)
     return Written({"weight_packed": packed, "weight_scale": powers}, weight)

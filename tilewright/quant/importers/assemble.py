@@ -25,6 +25,16 @@ def fields(words: np.ndarray, bits: int, count: int) -> np.ndarray:
     return np.ascontiguousarray(unpack_plain(string, count, bits)[..., :count])
 
 
+def signed(name: str, values: np.ndarray, bits: int) -> np.ndarray:
+    """The codes of numbers of `bits` bits that lie in an int8 each.  Raises InvalidTensor for greater ones."""
+    half = 1 << (bits - 1)
+    if bits == 8:
+        return values.view(np.uint8)
+    if values.size and (values.min() < -half or values.max() >= half):
+        raise InvalidTensor(f"{name} holds {values.min()} to {values.max()}, where int{bits} has {-half} to {half - 1}")
+    return values.view(np.uint8) & np.uint8(2 * half - 1)
+
+
 def assemble(codes: np.ndarray, format: str, *, name: str, **rest: Any) -> QuantizedWeight:
     """The weight; what does not fit is told by the name of the checkpoint's weight.
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros
+from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros, signed
 from tilewright.quant.importers.mxfp4 import powers_of_two
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
@@ -137,6 +137,7 @@ def from_int_quantized(
     weight_zero_point: object = None,
     weight_g_idx: object = None,
     *,
+    bits: int = 8,
     group: Group = None,
     name: str = "weight",
 ) -> QuantizedWeight:
@@ -149,6 +150,7 @@ def from_int_quantized(
     weight_scale : floats, one, ``[N, 1]`` or ``[N, K / group]``.
     weight_zero_point : int8 of the scales' shape, or None.
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
+    bits : of the weight's numbers, 2 to 8.
     group : as in `from_pack_quantized`.
     name : what messages call the weight.
 
@@ -165,7 +167,8 @@ def from_int_quantized(
         found = found.reshape(scales.shape) if found.size == scales.size else found
         zeros = expect(f"{name}.weight_zero_point", found, ["int8"], scales.shape, "as weight_scale")
         zeros = zeros.astype(np.float32) if zeros.any() else None
-    return assemble(values.view(np.uint8), "int8", scales=scales, zeros=zeros, block=block, g_idx=order, name=name)
+    codes = signed(f"{name}.weight", values, bits)
+    return assemble(codes, f"int{bits}", scales=scales, zeros=zeros, block=block, g_idx=order, name=name)
 
 
 def from_float_quantized(

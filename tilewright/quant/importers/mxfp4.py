@@ -58,7 +58,7 @@ def from_mxfp4(blocks: object, scales: object, *, name: str = "weight") -> Quant
     return assemble(codes, "e2m1", scales=factors, block=(1, BLOCK), name=name)
 
 
-def from_mxfp6(weight_packed: object, scales: object, *, to: str = "e2m3", name: str = "weight") -> QuantizedWeight:
+def from_mxfp6(weight_packed: object, scales: object, *, to: str, name: str = "weight") -> QuantizedWeight:
     """A weight of 6-bit floats: four codes in three bytes, low bits first, ``w = value(code) * 2 ** (scale - 127)``.
 
     Parameters

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.checkpoints.bounds import json_value
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import assemble, fields, group_size, smoothed
+from tilewright.quant.importers.assemble import assemble, fields, group_size, signed, smoothed
 from tilewright.quant.importers.compressed_tensors import from_float_quantized
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
@@ -95,12 +95,7 @@ def _read(kind: str, parts: Mapping[str, object], about: Mapping[str, object], n
         zeros = expect(f"{name}.zero_point", zeros, ["int8", *FLOATS], grid, "one a block").astype(np.float32)
         zeros = zeros if zeros.any() else None
     bits = _bits(about) if kind.startswith("Intx") else 8
-    half = 1 << (bits - 1)
-    if codes.size and (codes.min() < -half or codes.max() >= half):
-        raise InvalidTensor(
-            f"{name}.qdata holds {codes.min()} to {codes.max()}, where int{bits} has {-half} to {half - 1}"
-        )
-    stored = codes.view(np.uint8) & np.uint8(2 * half - 1)
+    stored = signed(f"{name}.qdata", codes, bits)
     return assemble(stored, f"int{bits}", scales=scales, zeros=zeros, block=(rows, columns), name=name)
 
 
