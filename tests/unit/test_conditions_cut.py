@@ -48,6 +48,7 @@ BODIES = {
     "atomic": "T.atomic_add(s[(tx * 7) % 128], 1)\nw = s[127 - tx]\ns[tx] = w",
     "loop": "for i in T.serial(3):\n    w = s[(tx + i) % 128]\n    s[tx] = w + i",
     "vectors": "for i in T.vectorized(2):\n    p[i] = s[(tx * 2 + i) % 128]\ns[127 - tx] = p[1]",
+    "one for all": "s[5] += n\nw = s[5]",
     "only own": "s[tx] = s[tx] + 1\nw = s[tx]",
 }
 OTHERWISE = {

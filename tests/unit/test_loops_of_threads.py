@@ -53,6 +53,7 @@ BODIES = {
     "each its own": "big[(tx + k * 128) % 512] = k + tx",
     "by strides": "big[k % 512] = k + tx\nw += big[k % 512]",
     "counted": "s[tx] = s[tx] + k",
+    "one for all": "s[5] = s[5] + n\nG[9] += n",
     "own": "s[tx] = w + k\nw = s[tx] * 2",
     "read, written": "w = s[127 - tx]\ns[tx] = w + k",
     "written, read": "s[tx] = w + k + 1\nw = s[(tx + 64) % 128]",

@@ -179,7 +179,7 @@ class _Cut:
         rest = list(body.statements)
         while rest:
             statement = rest.pop(0)
-            apart = read_first(statement) if isinstance(statement, ir.Store) else statement
+            apart = read_first(statement, self.meets) if isinstance(statement, ir.Store) else statement
             if isinstance(apart, ir.Seq):
                 rest[:0] = apart.statements
             elif isinstance(statement, ir.Allocate) and statement.buffer.placed and statement.initial is not None:
@@ -221,13 +221,13 @@ def _under(asked: ir.Var, statement: ir.Statement) -> ir.If:
     return ir.If(asked, ir.seq(statement), span=statement.span)
 
 
-def read_first(store: ir.Store) -> ir.Seq | None:
-    """A store behind the name of its value, where that reads other elements of the tile or tensor: threads read before
-    any of them writes."""
+def read_first(store: ir.Store, is_shared: Callable[[ir.Store], bool]) -> ir.Seq | None:
+    """A store behind the name of its value, where that reads other elements of the tile or tensor, or the very one that
+    several threads write: threads read before any of them writes."""
     if store.buffer.scope not in ("shared", "global"):
         return None
     places = {tuple(map(key, one.indices)) for one in find(store.value, ir.Load) if one.buffer is store.buffer}
-    if places <= {tuple(map(key, store.indices))}:
+    if not places or (places == {tuple(map(key, store.indices))} and not is_shared(store)):
         return None
     value = ir.Var(store.value.dtype, "value")
     return ir.Seq((ir.Let(value, store.value, span=store.span), replace(store, value=value)), span=store.span)

@@ -189,10 +189,15 @@ class _Walk:
             return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
-        first = read_first(statement) if isinstance(statement, ir.Store) else None
+        first = read_first(statement, self._conflicts) if isinstance(statement, ir.Store) else None
         if first is not None:
             return self.statement(first, pending)
         return self._simple(statement, pending)
+
+    def _conflicts(self, statement: ir.Statement) -> bool:
+        """Whether what one thread writes here another one reads."""
+        touched = self.touches(statement)
+        return touched.conflicts(touched)
 
     def _leave(self, branch: ir.If, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """A branch in which threads leave: nobody waits for those, and what they did is done before."""
@@ -245,8 +250,7 @@ class _Walk:
 
     def _meets(self, statement: ir.Statement) -> bool:
         """Whether a barrier belongs into a statement."""
-        touched = self.touches(statement)
-        if not touched.conflicts(touched):
+        if not self._conflicts(statement):
             return False
         made, _ = self.statement(statement, NOTHING)
         return _barriers(ir.seq(made)) > _barriers(ir.seq(statement))
