@@ -9,6 +9,7 @@ from typing import Any
 from tilewright import ops
 from tilewright.errors import near
 from tilewright.ir import nodes as ir
+from tilewright.ir.structure import conjunction
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import borrow_extents, region_of
 from tilewright.language.builder import in_kernel, record, record_operator
@@ -112,7 +113,9 @@ def copy(
     ----------
     annotations : accepted for TileLang's sake.
     src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
-        as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.
+        as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.  A slice
+        that ends at a number of the program, ``A[i : T.min(i + 64, n)]``, against a tile: behind its end the tile gets
+        zeros, and the tensor is left as it is.
     coalesced_width : elements that a thread moves at once.
     disable_tma : threads move the tile, not the copy engine.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.
@@ -139,6 +142,10 @@ def copy(
     eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
     width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
     advised = prefetch_of(l2_prefetch, eviction, "T.copy")
+    cut = None if rank is not None or multicast else _cut(source, destination)
+    if cut is not None:
+        builder.append(cut)
+        return
     by = prefer or ("threads" if disable_tma else None)
     block = None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy")
     how = width, by, eviction, bool(multicast), block
@@ -146,6 +153,30 @@ def copy(
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)
+
+
+def _cut(source: ir.Region, destination: ir.Region) -> ir.Parallel | None:
+    """A copy between a tile and a slice whose end is a number of the program, as a loop over the tile: elements behind
+    the slice's end are 0 in the tile, and stay what they are in the tensor."""
+    reads = not ir.known(source.extents)
+    part, tile = (source, destination) if reads else (destination, source)
+    ends, shape = part.tile_shape, tile.tile_shape
+    if ir.known(part.extents) or not ir.known(shape) or len(ends) != len(shape):
+        return None
+    if any(isinstance(end, int) and end != size for end, size in zip(ends, shape)):
+        return None
+    sizes = iter(shape)
+    whole = replace(part, extents=tuple(1 if ir.is_literal(size, 1) else next(sizes) for size in part.extents))
+
+    def move(*at: ir.Expr) -> ir.Statement:
+        inside = conjunction([ir.binary("lt", index, end) for index, end in zip(at, ends) if isinstance(end, ir.Expr)])
+        if not reads:
+            moved = store_element(whole, at, element(source, at))
+            return ir.If(inside, ir.Seq((moved,)), span=statement_here())
+        behind = ir.const(0, source.dtype)
+        return store_element(destination, at, ir.Select(source.dtype, inside, element(whole, at), behind))
+
+    return parallel(shape, move, span=statement_here())
 
 
 def _assign(source: Element | Variable, destination: Element | Variable) -> None:

@@ -263,7 +263,7 @@ def ptx_wait_group(num: object = 0) -> None:
 
 
 def _pending(count: object, what: str) -> int:
-    return constant_within(count, f"the argument of {what}", 0, 7)
+    return constant_within(count, f"the argument of {what}", 0, 255)
 
 
 @word

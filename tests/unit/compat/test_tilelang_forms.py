@@ -129,6 +129,33 @@ def test_loops_over_blocks_and_threads_are_a_kernel(target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_slices_that_end_at_a_number_of_the_program(target):
+    """Rows of one sequence of several, packed behind one another: refused, since their extent is no constant."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((T.dynamic("n"), 2, 16), "float32"),
+        begins: T.Tensor((4,), "int32"),
+        C: T.Tensor((3, 8, 16), "float32"),
+        D: T.Tensor((T.dynamic("n"), 2, 16), "float32"),
+    ):
+        with T.Kernel(3, threads=64) as b:
+            rows = T.alloc_shared((8, 16), "float32")
+            end = T.min(begins[b] + 8, begins[b + 1])
+            T.copy(A[begins[b] : end, 1, :], rows)
+            T.copy(rows, C[b, :, :])
+            T.copy(rows, D[begins[b] : end, 0, :])
+
+    a, begins = np.random.default_rng(3).standard_normal((14, 2, 16), np.float32), np.array([0, 5, 5, 14], np.int32)
+    c, d = np.full((3, 8, 16), 9, np.float32), np.full((14, 2, 16), 9, np.float32)
+    call(tilewright.compile(main, target=target), a, begins, c, d)
+    wanted, written = np.zeros_like(c), np.full_like(d, 9)
+    wanted[0, :5], wanted[2] = a[:5, 1], a[5:13, 1]
+    written[:13, 0] = a[:13, 1]
+    assert np.array_equal(c, wanted) and np.array_equal(d, written)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_slices_are_assigned_to(target):
     @T.prim_func
     def main(A: T.Tensor((4, 16), "float32"), B: T.Tensor((16, 4), "float32")):

@@ -20,10 +20,11 @@ class Elsewhere:
     def __call__(self, *_: object, **__: object) -> NoReturn:
         self._refuse()
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Elsewhere:
+        """Private insides may be taken and replaced: programs that mend TileLang's own mistakes do it as they import."""
         if name.startswith("__"):
             raise AttributeError(name)
-        self._refuse()
+        return Elsewhere(f"{self.__name__}.{name}", self.advice) if name.startswith("_") else self._refuse()
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> NoReturn:
         self._refuse()
