@@ -20,3 +20,4 @@
 #include "tilewright_atomic.cuh"
 #include "tilewright_matrix.cuh"
 #include "tilewright_wgmma.cuh"
+#include "tilewright_builtins.cuh"

@@ -1,0 +1,187 @@
+"""CUDA's functions by their names in the emulator: what its compilers know without a header."""
+
+import math
+import struct
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from syntax import program_of
+
+import tilewright
+import tilewright.language as T
+
+WORD = 2**32 - 1
+
+
+def signed(word, bits=32):
+    return word - (1 << bits) if word >> (bits - 1) & 1 else word
+
+
+def lanes(word, bits):
+    return [word >> at & (1 << bits) - 1 for at in range(0, 32, bits)]
+
+
+def joined(values, bits):
+    return sum((value & (1 << bits) - 1) << bits * place for place, value in enumerate(values))
+
+
+def each(bits, is_signed, of):
+    """A function of the halves or bytes of two words."""
+
+    def run(x, y):
+        pairs = zip(lanes(x, bits), lanes(y, bits))
+        return joined([of(*(signed(one, bits) if is_signed else one for one in pair)) for pair in pairs], bits)
+
+    return run
+
+
+def permuted(x, y, selector):
+    both = (y << 32 | x).to_bytes(8, "little")
+    return int.from_bytes(bytes(both[selector >> 4 * place & 7] for place in range(4)), "little")
+
+
+OF_WORDS = {
+    "__popc": (1, lambda x: x.bit_count()),
+    "__clz": (1, lambda x: 32 - x.bit_length()),
+    "__ffs": (1, lambda x: (x & -x).bit_length()),
+    "__brev": (1, lambda x: int(f"{x:032b}"[::-1], 2)),
+    "__umulhi": (2, lambda x, y: x * y >> 32),
+    "__mulhi": (2, lambda x, y: signed(x) * signed(y) >> 32),
+    "__umul24": (2, lambda x, y: (x & 0xFFFFFF) * (y & 0xFFFFFF)),
+    "__mul24": (2, lambda x, y: signed(x & 0xFFFFFF, 24) * signed(y & 0xFFFFFF, 24)),
+    "__hadd": (2, lambda x, y: (signed(x) + signed(y)) >> 1),
+    "__urhadd": (2, lambda x, y: (x + y + 1) >> 1),
+    "__usad": (3, lambda x, y, z: abs(x - y) + z),
+    "__sad": (3, lambda x, y, z: abs(signed(x) - signed(y)) + z),
+    "__byte_perm": (3, permuted),
+    "__funnelshift_l": (3, lambda low, high, by: (high << 32 | low) << by % 32 >> 32),
+    "__funnelshift_r": (3, lambda low, high, by: (high << 32 | low) >> by % 32),
+    "__dp4a": (3, lambda x, y, z: sum(a * b for a, b in zip(lanes(x, 8), lanes(y, 8))) + z),
+    "__vadd2": (2, each(16, False, lambda a, b: a + b)),
+    "__vsub4": (2, each(8, False, lambda a, b: a - b)),
+    "__vmaxs2": (2, each(16, True, max)),
+    "__vminu4": (2, each(8, False, min)),
+    "__vabsdiffs4": (2, each(8, True, lambda a, b: abs(a - b))),
+    "__vavgu2": (2, each(16, False, lambda a, b: (a + b + 1) >> 1)),
+    "__vaddss2": (2, each(16, True, lambda a, b: max(-32768, min(32767, a + b)))),
+    "__vsubus4": (2, each(8, False, lambda a, b: max(0, a - b))),
+    "__vcmpgts4": (2, each(8, True, lambda a, b: -(a > b))),
+    "__vsetleu2": (2, each(16, False, lambda a, b: int(a <= b))),
+}
+
+
+@pytest.fixture(scope="module")
+def words():
+    random = np.random.default_rng(1).integers(0, 2**32, (3, 64), dtype=np.uint32)
+    random[0, :4], random[1, :2] = (0, 1, WORD, 2**31), (WORD, 2**31)
+    return random
+
+
+def test_functions_of_words(words):
+    source = ["def program(A, C):", f"    A: T.Tensor((3, 64), 'uint32'); C: T.Tensor(({len(OF_WORDS)}, 64), 'uint32')"]
+    source += ["    with T.Kernel(1, threads=64):", "        tx = T.get_thread_binding()"]
+    for place, (name, (count, _)) in enumerate(OF_WORDS.items()):
+        given = ", ".join(f"A[{one}, tx]" for one in range(count))
+        source.append(f"        C[{place}, tx] = T.call_extern('uint32', '{name}', {given})")
+    found = np.zeros((len(OF_WORDS), 64), np.uint32)
+    run("\n".join(source), words, found)
+    for row, (name, (count, formula)) in zip(found, OF_WORDS.items()):
+        wanted = [formula(*map(int, words[:count, lane])) & WORD for lane in range(64)]
+        assert row.tolist() == wanted, name
+
+
+def run(source, *arguments):
+    """Emulate a program of lines."""
+    program = program_of(source, f"<{hash(source)}>")
+    tilewright.jit(target="cuda -arch=sm_90a")(program).compile(*arguments).emulate(*arguments)
+
+
+def to_float(exact, direction):
+    """A rational number as a float32, rounded in a direction."""
+    near = np.float32(float(exact))
+    if direction == "rn":
+        return near
+    down = direction == "rd" or (direction == "rz" and exact > 0)
+    if Fraction(float(near)) > exact and down:
+        return np.nextafter(near, np.float32(-np.inf))
+    if Fraction(float(near)) < exact and not down:
+        return np.nextafter(near, np.float32(np.inf))
+    return near
+
+
+@pytest.mark.parametrize("direction", ["rz", "ru", "rd"])
+def test_results_rounded_in_a_direction(direction):
+    exact = {
+        "__fadd": lambda x, y, z: x + y,
+        "__fmul": lambda x, y, z: x * y,
+        "__fdiv": lambda x, y, z: x / y,
+        "__fmaf": lambda x, y, z: x * y + z,
+    }
+    counts = {"__fmaf": 3}
+    random = np.random.default_rng(2)
+    given = (random.standard_normal((3, 64)) * 10.0 ** random.integers(-9, 9, (3, 64))).astype(np.float32)
+    source = ["def program(A, C):", "    A: T.Tensor((3, 64), 'float32'); C: T.Tensor((4, 64), 'float32')"]
+    source += ["    with T.Kernel(1, threads=64):", "        tx = T.get_thread_binding()"]
+    for place, name in enumerate(exact):
+        operands = ", ".join(f"A[{one}, tx]" for one in range(counts.get(name, 2)))
+        source.append(f"        C[{place}, tx] = T.call_extern('float32', '{name}_{direction}', {operands})")
+    found = np.zeros((4, 64), np.float32)
+    run("\n".join(source), given, found)
+    for row, (name, formula) in zip(found, exact.items()):
+        wanted = [to_float(formula(*(Fraction(float(one)) for one in given[:, lane])), direction) for lane in range(64)]
+        assert row.tolist() == wanted, name
+
+
+def test_threads_of_a_warp():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), C: T.Tensor((7, 64), "int32")):
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            every = T.uint32(WORD)
+            C[0, tx] = T.call_extern("int32", "__match_any_sync", every, A[tx])
+            C[1, tx] = T.call_extern("int32", "__ballot_sync", every, A[tx] > 2)
+            C[2, tx] = T.call_extern("int32", "__shfl_xor_sync", every, A[tx], 5)
+            C[3, tx] = T.call_extern("int32", "__shfl_down_sync", every, A[tx], 3, 8)
+            C[4, tx] = T.call_extern("int32", "__reduce_max_sync", every, A[tx])
+            C[5, tx] = T.call_extern("int32", "__any_sync", every, A[tx] == 4)
+            C[6, tx] = T.call_extern("int32", "__syncthreads_count", A[tx] == 4)
+
+    a, c = np.random.default_rng(3).integers(0, 6, 64).astype(np.int32), np.zeros((7, 64), np.int32)
+    tilewright.compile(main, target="cuda -arch=sm_90a").emulate(a, c)
+    lane, warps = np.arange(64), a.reshape(2, 32)
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    same = [(bits * (warps[one // 32] == a[one])).sum(dtype=np.uint32) for one in lane]
+    votes = np.repeat((bits * (warps > 2)).sum(1, dtype=np.uint32), 32)
+    down = np.where(lane % 8 + 3 < 8, np.minimum(lane + 3, 63), lane)
+    wanted = [np.uint32(same).view(np.int32), votes.view(np.int32), a[lane ^ 5], a[down], np.repeat(warps.max(1), 32)]
+    wanted += [np.repeat((warps == 4).any(1), 32), np.full(64, (a == 4).sum())]
+    for found, one in zip(c, wanted):
+        assert np.array_equal(found, one)
+
+
+def test_texts_of_authors():
+    """Atomic updates, vectors, numbers by their bits, in functions of the author's own text."""
+    text = """
+    __device__ void counted(int* bins, float* sum, const float* row, int lane) {
+      const float4 four = make_float4(row[0], row[1], row[2], row[3]);
+      atomicAdd(&bins[__float_as_int(four.x) & 3], 1);
+      atomicAdd(sum, four.x + four.y * __saturatef(four.z) + __ldg(row + 3));
+      atomicMax(&bins[4], lane);
+    }
+    """
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 4), "float32"), B: T.Tensor((5,), "int32"), S: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=64):
+            T.import_source(text)
+            tx = T.get_thread_binding()
+            places = T.access_ptr(B, "rw"), T.access_ptr(S, "rw"), T.access_ptr(A[tx, 0], "r", 1, 4)
+            T.call_extern("void", "counted", *places, tx)
+
+    a = np.random.default_rng(4).standard_normal((64, 4)).astype(np.float32)
+    bins, total = np.zeros(5, np.int32), np.zeros(1, np.float32)
+    tilewright.compile(main, target="cuda -arch=sm_90a").emulate(a, bins, total)
+    keys = [struct.unpack("<i", struct.pack("<f", one))[0] & 3 for one in a[:, 0]]
+    assert bins.tolist() == [*np.bincount(keys, minlength=4), 63]
+    assert math.isclose(total[0], (a[:, 0] + a[:, 1] * a[:, 2].clip(0, 1) + a[:, 3]).sum(), rel_tol=1e-4)
