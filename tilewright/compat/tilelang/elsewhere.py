@@ -21,7 +21,7 @@ class Elsewhere:
         self._refuse()
 
     def __getattr__(self, name: str) -> Elsewhere:
-        """Private insides may be taken and replaced: programs that mend TileLang's own mistakes do it as they import."""
+        """Private insides may be taken and replaced: programs that mend TileLang itself do so as they import it."""
         if name.startswith("__"):
             raise AttributeError(name)
         return Elsewhere(f"{self.__name__}.{name}", self.advice) if name.startswith("_") else self._refuse()
