@@ -26,7 +26,7 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tensors": ("Tensors and sizes", ("tensors",)),
     "memory": ("Tiles and variables", ("memory", "reducers")),
     "tiles": (
-        "Work on whole tiles",
+        "Tile operators",
         ("tile_ops", "decoding", "reductions", "positions", "convolution", "sparse_products", "scaled_products"),
     ),
     "loops": ("Loops and branches", ("loops", "branch_words")),
@@ -34,11 +34,11 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "atomics": ("Atomics", ("atomics",)),
     "threads": ("Threads and warps", ("warps", "thread_words", "matrix_words", "random_numbers")),
     "barriers": (
-        "Barriers, roles and asynchronous copies",
+        "Barriers, warp specialisation and asynchronous copies",
         ("barriers", "warpgroups", "transfers", "roles", "meetings", "schedules"),
     ),
     "hints": (
-        "Hints, checks and foreign text",
+        "Hints, checks and foreign code",
         ("annotations", "layouts", "debug", "external", "source_kernels", "older_words"),
     ),
     "types": ("Number types", ()),
@@ -177,7 +177,7 @@ def types_page(title: str, found: dict[str, tuple[Any, list[str]]]) -> str:
         )
         also = ", ".join(f"`T.{other}`" for other in others)
         rows.append(f"| `T.{name}` | {also} | {kind} | {record.bits} | {limits} |")
-    head = "| name | also | kind | bits | least to greatest |\n| --- | --- | --- | --- | --- |"
+    head = "| name | also | kind | bits | minimum to maximum |\n| --- | --- | --- | --- | --- |"
     text = (
         "A type is written as a name of `T`, as a text (`\"float16\"`), or as NumPy's or torch's type.\n"
         "Called, it converts a scalar as `T.cast` does: `T.float16(x)`.\n"
@@ -212,11 +212,11 @@ def index(by_page: dict[str, dict[str, tuple[Any, list[str]]]]) -> str:
     lines = [
         "# The language", "",
         "These pages are made from the docstrings that `help()` shows, by `python -m docs.language_pages`.",
-        "What words mean at their edges is on [a page of its own](edges.md).", "",
-        "Examples that are no whole programs stand in this kernel; `i` is the index of `T.Parallel(64)`.", "",
+        "Corner cases are on [a page of their own](edges.md).", "",
+        "Examples that are not complete programs are inserted into this kernel; `i` is the index of `T.Parallel(64)`.", "",
         "```text", "@T.prim_func", f"def example({tensors}, n: T.int32):", "    with T.Kernel(2, threads=128) as bx:", tiles, "        ...", "```", "",
-        f"The machines are asked one by one: {', '.join(f'{name} (`{target}`)' for name, target in word_examples.MACHINES.items())}.", "",
-        "| page | words |", "| --- | --- |",
+        f"Which targets support a function is determined by compiling its example for each of: {', '.join(f'{name} (`{target}`)' for name, target in word_examples.MACHINES.items())}.", "",
+        "| page | functions |", "| --- | --- |",
     ]  # fmt: skip
     for page, found in by_page.items():
         listed = ", ".join(
@@ -240,7 +240,7 @@ def edges() -> list[tuple[str, str, str]]:
 
 def edges_page() -> str:
     """The page about edges."""
-    lines = ["# At the edges", "", "Each statement is checked by a test, in the interpreter and on the processor."]
+    lines = ["# Corner cases", "", "Each statement is checked by a test, in the interpreter and on the CPU."]
     last = ""
     for subject, anchor, statement in edges():
         if subject != last:

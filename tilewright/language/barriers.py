@@ -93,7 +93,7 @@ def alloc_barrier(arrive_count: object) -> BufferProxy:
 alloc_cluster_barrier = made_word(
     lambda arrive_count: _barriers(arrive_count, "T.alloc_cluster_barrier", "cluster"),
     "alloc_cluster_barrier",
-    "`alloc_barrier` whose barriers threads of other blocks of the cluster arrive at too.",
+    "`alloc_barrier` whose barriers threads of other blocks of the cluster may arrive at.",
     {"arrive_count": "as that of `alloc_barrier`."},
 )
 
@@ -119,7 +119,7 @@ def mbarrier_wait_parity(mbarrier: object, parity: object) -> None:
     Parameters
     ----------
     mbarrier : one of `alloc_barrier`.
-    parity : 0 or 1, the lowest bit of the phase's number; a fresh barrier lets those pass who wait for parity 1.
+    parity : 0 or 1, the lowest bit of the phase's number; on a new barrier a wait for parity 1 returns at once.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def _expecting(name: str, meaning: str, *example: str) -> Callable[..., None]:
 
 mbarrier_expect_tx = _expecting(
     "mbarrier_expect_tx",
-    "Announce bytes that the barrier's phase waits for; `tma_copy` announces its own.",
+    "Add bytes to the transaction count of the barrier's current phase; `tma_copy` does that for its own.",
     "if tx == 0:",
     "    T.mbarrier_expect_tx(ready, 0)",
     "T.mbarrier_arrive(ready)",
@@ -200,7 +200,7 @@ cp_async_barrier_noinc = made_word(
 
 @word
 def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None:
-    """Threads meet; what they wrote before is seen by all of them after.
+    """A barrier of the block's threads: their writes before it are visible to all of them after it.
 
     Parameters
     ----------
@@ -222,12 +222,12 @@ def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None
 
 @word
 def named_barrier_arrive(barrier_id: object, thread_count: object) -> None:
-    """The executing threads count at a named barrier, and go on: others meet there with `sync_threads`.
+    """Arrive at a named barrier without waiting: others wait there with `sync_threads`.
 
     Parameters
     ----------
     barrier_id : 1 to 15.
-    thread_count : threads that meet or arrive there, a multiple of 32.
+    thread_count : threads that wait or arrive there, a multiple of 32.
     """
     call("named_barrier_arrive", *_named(barrier_id, thread_count, "T.named_barrier_arrive"))
 
@@ -247,7 +247,7 @@ def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[ir.Expr
 
 @word
 def sync_warp(mask: object = None) -> None:
-    """The threads of the warp meet; `mask`, where given, has all of its lanes.
+    """A barrier of the warp (`__syncwarp`); `mask`, if given, contains all lanes.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ block_rank_in_cluster = made_word(
 @called("sync_cluster")
 @word
 def cluster_sync(ordered: bool = True) -> None:
-    """All threads of all blocks of the cluster meet; what they wrote before is seen by all after.
+    """A barrier of the cluster: writes before it are visible to all of its threads after it.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def cluster_sync(ordered: bool = True) -> None:
 
 @word
 def sync_grid() -> None:
-    """All threads of all blocks of the grid meet; what they wrote before is seen by all after.
+    """A barrier of the whole grid: writes before it are visible to all threads after it.
 
     All blocks have to run at once, which a cooperative launch sees to: one that has more than fit on the device fails.
 
@@ -336,7 +336,7 @@ _IN_A_CLUSTER = (
 cluster_arrive = made_word(
     lambda: call("cluster_arrive"),
     "cluster_arrive",
-    "Say that this thread has come to a meeting of the cluster, and go on; `cluster_wait` must follow.",
+    "Arrive at the cluster barrier without waiting; `cluster_wait` must follow.",
     {},
     *_IN_A_CLUSTER,
 )
@@ -344,7 +344,7 @@ called("cluster_arrive_relaxed")(cluster_arrive)
 cluster_wait = made_word(
     lambda: call("cluster_wait"),
     "cluster_wait",
-    "Wait until all threads of all blocks of the cluster have come to the meeting.",
+    "Wait until all threads of all blocks of the cluster have arrived at the cluster barrier.",
     {},
     *_IN_A_CLUSTER,
 )

@@ -67,7 +67,7 @@ class BranchFrame(BlockContext):
 
 @word
 def If(condition: object) -> Branching:
-    """``with T.If(condition):`` holds `Then` and `Else`: what an ``if`` of Python says, too.
+    """`with T.If(condition):` contains `Then` and `Else`; equivalent to Python's `if`.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ _BRANCHES = (
 Then = made_word(
     lambda: BranchFrame("T.Then"),
     "Then",
-    "``with T.Then():`` in ``with T.If(...):`` is what is done where the condition holds.",
+    "`with T.Then():` in `with T.If(...):` is the branch of a true condition.",
     {},
     *_BRANCHES[:3],
 )
 Else = made_word(
     lambda: BranchFrame("T.Else"),
     "Else",
-    "``with T.Else():`` in ``with T.If(...):`` is what is done where the condition does not hold.",
+    "`with T.Else():` in `with T.If(...):` is the branch of a false condition.",
     {},
     *_BRANCHES,
 )

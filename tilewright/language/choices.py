@@ -35,14 +35,14 @@ class Choice:
 
 @word
 def suited(choose: Callable[..., object], *sizes: object) -> Any:
-    """A value, known while the kernel is traced, that suits sizes known only at launch (direct style only).
+    """A compile-time value that depends on sizes known only at launch (direct style only).
 
-    Each value makes a kernel of its own, compiled when a call first asks for it; every one of them must be right for
-    any sizes. A call runs the one that its sizes choose, and calls of shapes seen before do not ask again.
+    Each value is a specialisation, compiled at the first call that needs it; every one of them must be correct for any
+    sizes. The choice for a shape is cached.
 
     Parameters
     ----------
-    choose : called with the numbers of a call; its result must be hashable, and should be one of few.
+    choose : called with the sizes of a call; its result must be hashable, and should be one of few values.
     sizes : symbols of `T.dynamic`, or numbers.
 
     Examples

@@ -29,7 +29,7 @@ def im2col(
     """``col = patches[nhw_step * rows : , c_step * columns : ]``: row n, y, x of `patches` is the window there,
     channels last.
 
-    Threads gather it, in vectors where channels are neighbours; what lies outside of the image is zero.
+    Threads gather it, in vectors if channels are contiguous; elements outside of the image are zero.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ def decode(
     zeros_mode : ``"original"``: ``(w - z) * s``; ``"rescale"``: ``w * s - z``; ``"quantized"``: as original,
         with integer zeros.
     group_size : elements along `axis` that share a scale.
-    codebook : the values of the codes, where a code is not its own number.
+    codebook : the values of the codes, unless a code is its own value.
 
     Examples
     --------
@@ -81,17 +81,18 @@ def unpack(
     Parameters
     ----------
     first : the column of the codes that a record's first one goes to.
-    source : the words of one record, or of several one below the other.
+    source : the 32-bit words of one record, or of several, stacked.
     form : their order.
     codes : a fragment of the form's operand type: rows of the records, and columns from `first` on.
     scale, zero : float32 fragments with one number for each row.
-    offset : what is subtracted from codes; None leaves them as they come fastest:
+    offset : what is subtracted from codes; None selects the fastest conversion:
         ``(code + form.raw_bias) * form.raw_unit(row // 8 % 2)``.
     scaled : multiply codes by the scale of their row and group, in the operand's type.
     zeros_mode : ``"original"`` also takes ``zero * scale`` from scaled codes, ``"rescale"`` takes ``zero``.
     table : for codes that are looked up: a shared uint32 tile (256, 32) with, in every column, the register that the
         two codes of a byte become.
-    lifted : scaled codes come as multiples of ``form.lifted_unit``: one operation fewer, for scales near one another.
+    lifted : scaled codes are multiples of `form.lifted_unit`: one operation fewer, if the scales are within a small
+        range.
     """
     in_kernel("T.unpack")
     tiles: list[ir.Region | None] = [

@@ -29,7 +29,7 @@ BYTES = {("int8", "int8"): "s8s8", ("uint8", "int8"): "u8s8", ("uint8", "uint8")
 
 @word
 def import_source(source: object = None) -> None:
-    """Put a text of the device's own language before the kernels, for instance functions for `call_extern`.
+    """Put source code in the device's language before the kernels, for instance functions for `call_extern`.
 
     The emulator compiles it too: write it in C++, ``__device__`` before each function, or in the words of
     `docs/cuda_vocabulary.md`.

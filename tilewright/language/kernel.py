@@ -103,17 +103,19 @@ def Kernel(
     blocks : up to 3 extents of the grid, x first; ints or symbolic sizes; none for a single block.
     threads : threads of a block: an int or a tuple of 1 to 3; default 128.
     is_cpu : accepted for TileLang's sake; the target decides.
-    cluster_dims : blocks of a cluster along each grid dimension; where the compiler divides the kernel into roles, they
-        load once what they share.  None leaves it to the compiler.
-    persistent : whether blocks stay for many tiles of the grid; None leaves it to the compiler. ``"claim"``: each takes
-        the next tile when it is ready for one, which suits tiles of different length.
-    ping_pong : whether two groups of `threads` threads work at different tiles in turn, so that the results of one
-        leave beside the products of the other; blocks then stay for many tiles.
-    specialize : whether warps of their own make the loads of pipelined loops that do not say so themselves; None leaves
-        it to the compiler.
-    beside : whether blocks may begin as soon as all those of the kernel before have begun and left room, because
-        neither of the two reads or writes what the other writes, and this one has no blocks where that one has none.
-    prelude : a text of the device's own language before the kernels, as `T.import_source` takes it.
+    cluster_dims : blocks of a cluster along each grid dimension; if the compiler specialises the kernel, their common
+        loads are multicast. None: the compiler chooses.
+    persistent : whether the kernel is persistent: a block computes many tiles of the grid. None: the compiler chooses.
+        ``"claim"`` is dynamic scheduling: a block takes the next tile when it is ready, which suits tiles of unequal
+        cost.
+    ping_pong : whether two consumer groups of `threads` threads take tiles alternately (ping-pong schedule), so that
+        the epilogue of one overlaps with the products of the other; the kernel is then persistent.
+    specialize : whether pipelined loops are warp-specialised (producer and consumer warps) unless they say so
+        themselves. None: the compiler chooses.
+    beside : whether the kernel may overlap with the previous one: neither reads or writes what the other writes, and
+        this one has no blocks if that one has none. Its blocks start as soon as all blocks of the previous kernel have
+        started and there is room.
+    prelude : source code in the device's language, as for `T.import_source`.
 
     Yields
     ------

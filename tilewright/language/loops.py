@@ -41,7 +41,7 @@ def unroll(
     unroll_factor: int | None = None,
     annotations: object = None,
 ) -> LoopContext:
-    """A serial loop whose body the emitter repeats.
+    """A serial loop that is unrolled.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def unroll(
 
 @word
 def vectorized(start: object, stop: object = None, annotations: object = None) -> LoopContext:
-    """A loop whose iterations may run as vector lanes; those that change one element or variable follow one another.
+    """A loop whose iterations may run as vector lanes; those that modify the same element or variable run in order.
 
     Parameters
     ----------
@@ -126,9 +126,9 @@ def Pipelined(
     sync, annotations : accepted for TileLang's sake.
     num_stages : buffers in flight; 0 for a loop that does not overlap.
     order, stage : the author's plan, one number a statement of the body.
-    group : statements by their numbers, of which the plan has one number each.  A plan with groups, or with -1 for what
-        other warps load, is one for warps that the compiler divides by its own plan: it is left out.
-    specialize : whether producer and consumer warps take turns; None leaves it to the compiler.
+    group : statements by their numbers, of which the plan has one number each.  A plan with groups, or with -1 for the
+        loads of producer warps, is ignored: the compiler has its own plan for specialised warps.
+    specialize : whether the loop is divided into producer and consumer warps. None: the compiler chooses.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def Persistent(
     num_stages: object = None,
     annotations: object = None,
 ) -> LoopContext:
-    """Tiles of `domain` for one of `wave_size` blocks that stay on the device.
+    """The tiles of `domain` for one of `wave_size` persistent blocks.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def loop_break() -> None:
 
 @word
 def thread_return() -> None:
-    """``return`` as a call: the thread is done; under a condition that no thread index decides, the block.
+    """`return` as a call: ends the thread, or the block under a condition that is uniform.
 
     Examples
     --------

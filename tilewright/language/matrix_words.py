@@ -231,7 +231,8 @@ def gemm_sp(
     annotations: object = None,
     order: str = "rows",
 ) -> None:
-    """``C += A @ B`` where two of every four neighbours along the rows of A are zero, and left out.
+    """`C += A @ B` with 2:4 structured sparsity: two of every four adjacent elements along the rows of A are zero, and
+    omitted.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ def _meeting(function: str) -> None:
 def pdl_sync() -> None:
     """Wait until the kernels before this one in the stream are done, and what they wrote is seen.
 
-    A kernel that says so may begin before they are: until here it reads only what they do not write.
+    A kernel with this call may start before they have completed: before the call it must not read what they write.
 
     Examples
     --------
@@ -29,7 +29,8 @@ def pdl_sync() -> None:
 
 @word
 def pdl_trigger() -> None:
-    """Let the kernel behind this one begin, as far as its own `pdl_sync`.
+    """Programmatic dependent launch: let the next kernel start, up to its own `pdl_sync`
+    (`griddepcontrol.launch_dependents`).
 
     Examples
     --------
@@ -40,15 +41,15 @@ def pdl_trigger() -> None:
 
 @word
 def take_turn(first: object = False) -> None:
-    """Wait until the warpgroup before this one in its role has passed its turn (`pass_turn`); the first one waits for
+    """Ordered barrier: wait until the previous warpgroup of the role has executed `pass_turn`; the first one waits for
     the last.
 
-    Warpgroups that start their products one after the other work on them at different times, so that the matrix unit
-    always has somebody's.
+    Warpgroups that issue their products one after the other keep the matrix unit busy during each other's epilogues
+    (CUTLASS's ordered sequence barrier).
 
     Parameters
     ----------
-    first : a condition: nobody has had a turn yet, and the role's first warpgroup waits for none.
+    first : a condition: this is the first use of the barrier, and the role's first warpgroup does not wait.
     """
     condition = as_expr(first, ir.dtypes.BOOL, "the condition of T.take_turn")
     call = ir.Call(ir.dtypes.BOOL, "take_turn", (condition,))
@@ -57,12 +58,12 @@ def take_turn(first: object = False) -> None:
 
 @word
 def pass_turn() -> None:
-    """Let the next warpgroup of the role take its turn."""
+    """Ordered barrier: let the next warpgroup of the role pass its `take_turn`."""
     _meeting("pass_turn")
 
 
 @word
 def end_turns() -> None:
-    """Behind the last turns: the role's first warpgroup takes what the last one has passed, so that none is left
-    over."""
+    """After the last `pass_turn`: the role's first warpgroup consumes the remaining arrival, so that the barrier ends
+    balanced."""
     _meeting("end_turns")

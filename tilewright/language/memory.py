@@ -55,7 +55,7 @@ def alloc_shared(shape: object, dtype: object, scope: str = "shared.dyn") -> Buf
 
 @word
 def alloc_fragment(shape: object, dtype: object, scope: str = "local.fragment") -> BufferProxy:
-    """A tile spread over the registers of a block's threads; the compiler decides which thread holds what.
+    """A tile distributed over the registers of a block's threads; the compiler chooses the layout.
 
     Parameters
     ----------
@@ -155,8 +155,8 @@ def alloc_var(dtype: object, *initial: object, init: object = None, scope: str =
 def alloc_global(shape: object, dtype: object, scope: str = "global") -> BufferProxy:
     """A workspace in global memory that lives for one call; it may have symbolic extents.
 
-    What atomics touch is zeros when the first call begins; on a GPU a later call finds what the call before left, so
-    kernels that count leave zeros.
+    A workspace that is accessed by atomics is zero before the first call; on a GPU later calls find the contents that
+    the previous call left, so kernels with counters have to reset them.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ Tensor = TensorWord("Tensor")
 
 @word
 def alias(buffer: BufferProxy, shape: object, dtype: object) -> BufferProxy:
-    """The first bytes of a shared tile as another tile, once the first has served.
+    """Another tile in the first bytes of a shared tile, whose contents are no longer needed.
 
     Parameters
     ----------

@@ -58,7 +58,7 @@ def decl_buffer(
 @called("sblock")
 @contextmanager
 def sblock(name: str = "", no_realize: bool = False) -> Iterator[None]:
-    """A part of a program under a name: it means what stands in it.
+    """A named part of a program, without further meaning.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def reads(*regions: object) -> None:
 
 @called("meta_class")
 def meta_class(cls: type) -> type:
-    """Decorator of a class whose methods speak of the program: each becomes a `T.macro`.
+    """Decorator of a class whose methods are traced: each becomes a `T.macro`.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ fast_rcp = made_word(
 made_word(
     lambda load_or_buf, index=None: load_or_buf if index is None else load_or_buf[index],
     "__ldg",
-    "The value: what a kernel only reads goes through the read-only cache anyway.",
+    "The value: memory that a kernel only reads is loaded through the read-only cache anyway.",
     {
         "load_or_buf": "an element of a tensor that the kernel only reads, or the tensor.",
         "index": "of the element, where a tensor is given.",

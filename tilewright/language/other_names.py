@@ -46,14 +46,14 @@ def truncdiv(a: Value, b: Value) -> Value:
 truncmod = made_word(
     lambda a, b: a - truncdiv(a, b) * b,
     "truncmod",
-    "What `truncdiv` leaves: it has the sign of `a`.",
+    "The remainder of `truncdiv`: it has the sign of `a`.",
     {"a, b": "integers; by 0 is the author's mistake."},
     "N[i] = T.truncmod(N[i], 4)",
 )
 likely = made_word(
     lambda cond: cond,
     "likely",
-    "The condition: which way is taken oftener is nothing that the compiler asks.",
+    "The condition: the compiler has no use for branch probabilities.",
     {"cond": "a condition."},
     "if T.likely(i < 60):",
     "    N[i] = 1",
@@ -70,7 +70,7 @@ fmul = made_word(
 call_pure_extern = made_word(
     lambda dtype, func_name, *args: call_extern(dtype, func_name, *args),
     "call_pure_extern",
-    "`call_extern` of a function that changes nothing.",
+    "`call_extern` of a function without side effects.",
     {"dtype, func_name, args": "as those of `call_extern`."},
     'T.import_source("__device__ float twice(float x) { return 2 * x; }")',
     'C[tx // 64, tx % 64] = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])',
@@ -113,13 +113,13 @@ _REGISTERS = {"reg_count": "a multiple of 8 from 24 to 256."}
 inc_max_nreg = made_word(
     lambda reg_count: set_max_nreg(reg_count, 1),
     "inc_max_nreg",
-    "`set_max_nreg` of more registers than the block begins with.",
+    "`set_max_nreg` with more registers than at launch.",
     _REGISTERS,
 )
 dec_max_nreg = made_word(
     lambda reg_count: set_max_nreg(reg_count, 0),
     "dec_max_nreg",
-    "`set_max_nreg` of fewer registers than the block begins with.",
+    "`set_max_nreg` with fewer registers than at launch.",
     _REGISTERS,
 )
 ptx_arrive_cluster_barrier = made_word(
@@ -253,7 +253,7 @@ def wgmma_gemm_sp(
     clear_accum: object = False,
     annotations: object = None,
 ) -> None:
-    """`gemm_sp`, which has ended when the statement has; `wait_wgmma` behind it waits for nothing.
+    """A synchronous `gemm_sp`; a following `wait_wgmma` has nothing to wait for.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ def wgmma_gemm_sp(
 
 @word
 def annotate_compile_flags(flags: str | Sequence[str]) -> None:
-    """Files and names that the device's compiler puts before the text: ``-include FILE`` and ``-D NAME=VALUE``.
+    """Options of the device compiler: ``-include FILE`` and ``-D NAME=VALUE``.
 
     Other flags are accepted for TileLang's sake, and change nothing.
 

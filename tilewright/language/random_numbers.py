@@ -61,13 +61,13 @@ def _halves(value: object, name: str) -> tuple[Expr, Expr]:
 
 @word
 def rng_init(seed: object, seq: object = None, off: object = 0, generator: str = GENERATORS[0]) -> None:
-    """Begin a sequence of random numbers in each thread.
+    """Initialise a random number generator in each thread.
 
     Parameters
     ----------
     seed, seq, off : say which numbers: other seeds or sequences give others. Without `seq` each thread of the grid has
         its own.
-    generator : one of TileLang's names, which all mean the same numbers here: not those of cuRAND.
+    generator : one of TileLang's names; all select the same generator, which is not cuRAND's.
 
     Examples
     --------

@@ -74,7 +74,7 @@ class ReducerProxy(BufferProxy):
 
 @word
 def alloc_reducer(shape: object, dtype: object, op: str = "sum", replication: object = None) -> ReducerProxy:
-    """Elements that the iterations of `T.Parallel` combine values into.
+    """A reduction variable (array) for the iterations of `T.Parallel`.
 
     Parameters
     ----------
@@ -107,12 +107,12 @@ def _reducer(value: object, what: str) -> ReducerProxy:
 
 @word
 def reducer_init(reducer: object, init: object = None) -> None:
-    """Begin: every element is `init`, or what changes nothing.
+    """Initialise every element to `init`, or to the neutral element.
 
     Parameters
     ----------
     reducer : made by `alloc_reducer`.
-    init : a number; of None, what changes nothing.
+    init : a number; None for the neutral element.
 
     Examples
     --------

@@ -185,7 +185,8 @@ class RoleContext(BlockContext):
 
 @word
 def roles() -> RolesContext:
-    """``with T.roles():`` holds the roles that the block's warps divide into; they run at once and meet at its end.
+    """Warp specialisation: `with T.roles():` contains the roles of the block's warps. They run concurrently, with a
+    barrier at the end.
 
     Examples
     --------
@@ -208,7 +209,7 @@ def role(name: str, warps: object, registers: object = None, instances: object =
     warps : how many; the roles' warps together are the block's.
     registers : that each of its threads keeps, a multiple of 8; None leaves them even. Roles that share a warpgroup
         (four warps) keep the same.
-    instances : how often the role stands side by side, each time on `warps` warps of its own; ``with T.role(...) as
+    instances : how many copies of the role there are, each on `warps` warps of its own; ``with T.role(...) as
         which`` then gives the instance's number.
 
     Examples
@@ -268,7 +269,7 @@ def wait_wgmma(id: object = 0, *finished: object) -> None:
 
     Parameters
     ----------
-    id : how many may still run.
+    id : how many may still be pending.
     finished : accumulators of none of these, which are read or written while they run.
 
     Examples

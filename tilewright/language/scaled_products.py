@@ -119,8 +119,8 @@ def fp8_scaled_matmul(
         of K. Of e8m0 also ``(G,)``, shared by all rows; byte 0 is 2**-127 and byte 255 NaN.
     C_out : ``(M, N)``, float32, float16 or bfloat16.
     accum_dtype : must be float32; the interpreter and processors add up in float64.
-    exact : multiply the numbers as halves or bfloats, whose products the matrix unit adds up in float32.
-    fast : leave sums of all of K to the matrix unit.
+    exact : convert the operands to float16 or bfloat16, which the matrix unit accumulates in float32.
+    fast : accumulate over all of K in the matrix unit, without promotion to float32.
     target, simd_group_width, outputs_per_block : accepted; the kernel's own target decides.
     scale_format : ``"e8m0"``: scales are powers of two, uint8 ones too.
     scale_block_size : columns of K that a scale of a part serves; checked, and tells a line of G scales from one for

@@ -76,7 +76,7 @@ class WSOpRef(WSInstr):
 @called("WSSync")
 @dataclass(frozen=True)
 class WSSync(WSInstr):
-    """What a role does at a pipeline, so many iterations ahead."""
+    """A role's statements in a software pipeline, a number of iterations ahead."""
 
     kind: WSSyncKind
     pipeline: str
@@ -157,7 +157,7 @@ def annotate_ws_schedule(schedule: object) -> None:
 
 @word
 def annotate_ws_pipeline_depth(depth_map: Mapping[BufferProxy, int]) -> None:
-    """Accepted for TileLang's sake: the compiler chooses how many of a tile there are.
+    """Accepted for compatibility with TileLang: the compiler chooses the number of buffers.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def CUDASourceCodeKernel(
     cluster_dims: object = None,
     prelude: str | None = None,
 ) -> AbstractContextManager[None]:
-    """A grid of blocks whose threads run a ``__global__`` function of CUDA text.
+    """A grid of blocks whose threads run a `__global__` function of CUDA source code.
 
     The function gets the program's parameters in their order, tensors as pointers, and behind them the sizes of
     `T.dynamic` if it has so many parameters.

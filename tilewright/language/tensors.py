@@ -256,7 +256,7 @@ class PointerProxy:
 def make_tensor(
     ptr: object, shape: object, dtype: object = None, strides: object = None, alignment: object = GLOBAL_ALIGNMENT
 ) -> BufferProxy:
-    """What a pointer points to, as a tensor.
+    """The tensor that a pointer points to.
 
     Callers pass a tensor of this shape and dtype for a pointer that is a parameter, or its address, of which nothing is
     checked; the second and later tensors that it makes see the same memory in other shapes. For a table of pointers

@@ -110,12 +110,12 @@ class Reducer:
 
 @word
 def comm_reducer(function: object, identity: object) -> Reducer:
-    """A way to combine values, for `tvm_thread_allreduce`.
+    """A reduction operator, for `tvm_thread_allreduce`.
 
     Parameters
     ----------
     function : of two values, such as ``lambda x, y: x + y``.
-    identity : a list with the value that changes nothing.
+    identity : a list with the neutral element.
 
     Examples
     --------

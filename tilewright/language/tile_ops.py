@@ -122,8 +122,8 @@ def copy(
     prefer_instruction : ``"tma"``, ``"cp_async"`` or ``"sync"``.
     l2_prefetch : 64, 128 or 256 bytes that the L2 cache is advised to fetch around what cp.async copies; no policy with
         it.
-    multicast : all blocks of the cluster make the very same copy into a channel of scope ``"cluster"``; each loads a
-        part of it and sends it to all.
+    multicast : all blocks of the cluster execute the same copy into a channel of scope ``"cluster"``; each loads a part
+        of it and multicasts it to all.
     rank : the block of the cluster whose shared tile `src` is; between `sync_cluster` before and after.
     loop_layout : a `T.Fragment` that says which thread moves which element, by plain loads and stores.
 
@@ -268,7 +268,7 @@ def gemm(
 
     Parameters
     ----------
-    transpose_A, transpose_B : whether the operand lies with its dimensions swapped.
+    transpose_A, transpose_B : whether the operand is stored transposed.
     annotations : accepted for TileLang's sake.
     A : ``(M, K)``, or ``(K, M)`` with `transpose_A`; shared or fragment.
     B : ``(K, N)``, or ``(N, K)`` with `transpose_B`.

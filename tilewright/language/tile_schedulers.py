@@ -21,7 +21,7 @@ from tilewright.language.proxies import Scalar, Value, Variable, as_expr, consta
 
 
 class BaseTileScheduler:
-    """Running numbers of tiles, of a worker that has one after the other.
+    """Base class of tile schedulers: the tile indices of a persistent worker, one after the other.
 
     A subclass sets ``self._total_tiles``, and says in ``update_current_idx(linear_idx)`` where a tile lies, by
     ``self._m_idx[0] = ...`` and ``self._n_idx[0] = ...``.
@@ -107,7 +107,7 @@ def _named_variable(name: str) -> Variable:
 
 
 class PersistentTileScheduler(BaseTileScheduler):
-    """The tiles of a matrix in turn: worker w gets tiles w, w + workers, ... of the order that is asked for.
+    """A static persistent tile scheduler: worker w gets tiles w, w + workers, ... of the rasterisation order.
 
     Parameters
     ----------

@@ -38,9 +38,9 @@ def tma_copy(
     eviction_policy: object = None,
     annotations: object = None,
 ) -> None:
-    """Have the copy engine (sm_90 and above) move a tile; nothing waits for it here.
+    """Start an asynchronous copy of a tile by TMA (sm_90 and above).
 
-    A load announces its bytes at the barrier, and they complete there; threads still arrive by themselves, and readers
+    A load adds its bytes to the barrier's transaction count; threads still have to arrive, and readers
     wait with `mbarrier_wait_parity`. A store joins a group of its own: `tma_store_wait` waits for it; what threads
     wrote to the tile is fenced first. One of the executing threads starts it.
 
@@ -130,7 +130,7 @@ def copy_cluster(
 
 @word
 def tma_store_arrive() -> None:
-    """Close the group of `tma_copy` stores so far; `tma_copy` has done that for its own.
+    """Close the group of the `tma_copy` stores so far; `tma_copy` does that for its own.
 
     Examples
     --------
@@ -148,7 +148,7 @@ def tma_store_wait(count: object = 0, read: bool = True) -> None:
 
     Parameters
     ----------
-    count : how many may still run.
+    count : how many may still be pending.
     read : wait until their tiles have been read, and may be overwritten; False: until the tensors are written.
 
     Examples
@@ -251,7 +251,7 @@ def ptx_wait_group(num: object = 0) -> None:
 
     Parameters
     ----------
-    num : how many may still run.
+    num : how many may still be pending.
 
     Examples
     --------

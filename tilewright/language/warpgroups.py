@@ -109,7 +109,7 @@ annotate_consumer_reg_alloc = _kept("consumer", "annotate_consumer_reg_alloc", "
 @called("disable_warp_group_reg_alloc")
 @word
 def no_set_max_nreg() -> None:
-    """The compiler leaves every warpgroup its share of the registers, where it divides the kernel into roles.
+    """No `setmaxnreg`: all warpgroups keep the same number of registers if the compiler specialises the kernel.
 
     Examples
     --------

@@ -89,7 +89,7 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
     parameters = {
         "value": "of each thread.", lane_name: "an integer, as the sentence above says.",
         "width": "lanes of a group, within which lanes count from 0.",
-        "mask": "the lanes that use the result, an int; all of the warp meet.",
+        "mask": "the lanes that use the result, an int; all lanes of the warp must execute the call.",
     }  # fmt: skip
     example = f"C[tx // 64, tx % 64] = T.{name}(tx, 1)"
     return made_word(call, name, f"The value that {meaning}.", parameters, example, width=ir.WARP, mask=ALL_LANES)
@@ -137,14 +137,14 @@ def _as_tvm_calls_it(shuffle: Callable[..., Scalar], name: str, lane_name: str) 
 tvm_warp_activemask = made_word(
     lambda: ALL_LANES,
     "tvm_warp_activemask",
-    "All lanes: they meet in every word for warps.",
+    "All lanes: warp functions must not be executed in divergent code.",
     {},
     "C[tx // 64, tx % 64] = T.tvm_warp_shuffle(T.tvm_warp_activemask(), tx, 0, 32, 32)",
 )
 activemask = made_word(
     lambda: _named(_ballot(True, "T.activemask"), "votes"),
     "activemask",
-    "The lanes of the warp that are here: all of them, since they meet in every word for warps.",
+    "The active lanes of the warp: always all of them, because warp functions must not be executed in divergent code.",
     {},
     'C[tx // 64, tx % 64] = T.cast(T.popcount(T.activemask()), "float32")',
 )
@@ -171,7 +171,10 @@ def _asked(
     def call(predicate: object, mask: object = ALL_LANES) -> Scalar:
         return answer(_named(_ballot(predicate, f"T.{name}", mask, opposite), "votes"))
 
-    parameters = {"predicate": "of each thread.", "mask": "the lanes that count, an int; all of the warp meet."}
+    parameters = {
+        "predicate": "of each thread.",
+        "mask": "the lanes that take part, an int; all lanes of the warp must execute the call.",
+    }
     return made_word(call, name, meaning, parameters, f"C[tx // 64, tx % 64] = {example}")
 
 
@@ -217,8 +220,9 @@ def _match(function: str, name: str, meaning: str) -> Callable[..., Scalar]:
         return _named(ir.Select(UINT32, every, as_expr(same), ir.const(0, UINT32)), "same")
 
     parameters = {
-        "value": "a number of each thread.", "mask": "the lanes that count, an int; all of the warp meet."
-    }  # fmt: skip
+        "value": "a number of each thread.",
+        "mask": "the lanes that take part, an int; all lanes of the warp must execute the call.",
+    }
     example = f'C[tx // 64, tx % 64] = T.cast(T.popcount(T.{name}(tx // 2)), "float32")'
     return made_word(call, name, f"A word whose bits are the lanes of the warp {meaning}.", parameters, example)
 
@@ -271,7 +275,7 @@ def _vote(function: str, name: str, meaning: str, dtype: ir.DType) -> Callable[[
         return _named(ir.Call(dtype, function, (as_expr(predicate, BOOL, f"the condition of T.{name}"),)), "votes")
 
     example = f'C[tx // 64, tx % 64] = T.cast(T.{name}(tx < 100), "float32")'
-    return made_word(call, name, f"The block's threads meet; {meaning}.", {"predicate": "of each thread."}, example)
+    return made_word(call, name, f"A barrier of the block; {meaning}.", {"predicate": "of each thread."}, example)
 
 
 syncthreads_and = _vote("sync_threads_and", "syncthreads_and", "whether the condition holds in all of them", BOOL)

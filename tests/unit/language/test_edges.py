@@ -92,7 +92,7 @@ def moved(start: int, safe: float | None = None) -> tuple[list[float], list[floa
 
 
 def test_edge_reads_beyond() -> None:
-    """What lies beyond the end of a tensor is read as 0, by `T.copy` as by elements."""
+    """Out-of-bounds reads of a tensor give 0, by `T.copy` and by elements."""
     assert moved(3)[0] == [4, 5, 0, 0] and moved(40)[0] == [0, 0, 0, 0]
 
 
@@ -154,7 +154,7 @@ def test_edge_writes_beyond() -> None:
 
 
 def test_edge_safe_values() -> None:
-    """`T.annotate_safe_value` says what is read there in place of 0."""
+    """`T.annotate_safe_value` sets the value of out-of-bounds reads in place of 0."""
     assert moved(3, safe=-1.0)[0] == [4, 5, -1, -1]
 
 
@@ -186,7 +186,7 @@ def test_edge_empty_tiles() -> None:
 
 
 def test_edge_unwritten_tiles() -> None:
-    """A fresh tile has no values: the interpreter reports a read of what nobody wrote."""
+    """A new tile is uninitialised: the interpreter reports reads of elements that were never written."""
 
     @T.prim_func
     def program(C: T.Tensor((4,), "float32")):
@@ -280,13 +280,13 @@ def test_edge_integer_overflow() -> None:
 
 
 def test_edge_signed_overflow() -> None:
-    """A sum or product of `int32` or `int64` that passes the ends of its type wraps where it is stored. Comparisons and divisions of it may take it as if there were no ends, as places are: count hashes in unsigned integers."""
+    """A sum or product of `int32` or `int64` that overflows wraps around when it is stored. Comparisons and divisions may assume that it does not overflow, like indices: compute hashes in unsigned integers."""
     check(of_each(lambda x: T.if_then_else(x + 1 > x, 1, 0), [2**32 - 1, 5], "uint32"), [0, 1])
     check(of_each(lambda x: x * 6 // 3, [2**31 + 1, 5], "uint32"), [2, 10])
 
 
 def test_edge_narrow_products() -> None:
-    """What two `int8` make is `int8`, whatever it is assigned to: convert them first."""
+    """The result of an operation on two `int8` is `int8`, whatever it is assigned to: convert them first."""
     check(of_each(lambda x: x * x, [127, -128], "int8", "int32"), [1, 0])
     check(of_each(lambda x: T.cast(x, "int32") * T.cast(x, "int32"), [127, -128], "int8", "int32"), [16129, 16384])
 
@@ -297,7 +297,7 @@ def test_edge_abs_of_least() -> None:
 
 
 def test_edge_floats_to_integers() -> None:
-    """`T.cast` from a float to an integer cuts off the fraction and saturates; NaN becomes 0."""
+    """`T.cast` from a float to an integer truncates and saturates; NaN becomes 0."""
     check(of_each(lambda x: T.cast(x, "int8"), [300, -300, 1.9, -1.9, INF, NAN], "float32", "int8"), [127, -128, 1, -1, 127, 0])  # fmt: skip
     check(of_each(lambda x: T.cast(x, "uint8"), [300, -300, -0.9, NAN], "float32", "uint8"), [255, 0, 0, 0])
 
@@ -308,7 +308,7 @@ def test_edge_integers_to_integers() -> None:
 
 
 def test_edge_floats_to_halves() -> None:
-    """A float32 beyond float16 becomes an infinity."""
+    """A float32 beyond the range of float16 becomes an infinity."""
     check(of_each(lambda x: T.cast(x, "float16"), [70000, -70000, 65519], "float32", "float16"), [INF, -INF, 65504])
 
 
@@ -319,7 +319,7 @@ def test_edge_fused_halves() -> None:
 
 
 def test_edge_floats_to_bytes() -> None:
-    """A number beyond an 8-bit float becomes its largest one, unless `saturate=False`."""
+    """A number beyond the range of an 8-bit float becomes its largest one, unless `saturate=False`."""
     for saturate, largest in ((True, 448), (False, NAN)):
         found = of_each(
             lambda x: T.cast(T.cast(x, "float8_e4m3fn", saturate=saturate), "float32"),  # noqa: B023
@@ -344,7 +344,7 @@ def test_edge_floor_division() -> None:
 
 
 def test_edge_rounding() -> None:
-    """`T.round` takes the even one of two equally near integers."""
+    """`T.round` rounds ties to even."""
     check(of_each(T.round, [0.5, 1.5, 2.5, -1.5], "float32"), [0, 2, 2, -2])
 
 
