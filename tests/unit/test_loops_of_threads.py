@@ -36,6 +36,12 @@ LOOPS = {
     "from": "for k in T.serial(tx % 3, 3):",
     "while": "k = T.alloc_var('int32', init=tx % 3)\nwhile k < 5:\n    k += 2",
     "while of a tile": "k = T.alloc_var('int32', init=0)\nwhile s[tx] > k * 30:\n    k += 2",
+    "counted on": "k = T.alloc_var('int32', init=tx)\nwhile k < n * 100:\n    k += 128",
+    "counted on by some": "k = T.alloc_var('int32', init=tx)\nwhile k < 500:\n    if A[tx] > 60:\n        k += 256\n    k += 128",
+    "counted on by less": "k = T.alloc_var('int32', init=tx)\nwhile k < 300:\n    k += 64",
+    "counted down": "k = T.alloc_var('int32', init=tx)\nk = tx + 512\nwhile k > 128:\n    k -= 128",
+    "counted anew": "k = T.alloc_var('int32', init=tx)\nfor j in T.serial(2):\n    k = tx + j\n    while k < 300:\n        k += 128",
+    "counted from another": "k = T.alloc_var('int32', init=tx)\nif n > 2:\n    k = 127 - tx\nwhile k < 300:\n    k += 128",
     "left": "for k in T.serial(4):\n    if tx + k > 60:\n        break",
     "left by a load": "for k in T.serial(4):\n    if A[tx] > k * 30:\n        w += 1\n        if k > 1:\n            break",
     "gone on": "for k in T.serial(3):\n    if tx % 3 == k:\n        continue",
@@ -95,6 +101,17 @@ TAIL = """
         T.copy(big, V)
     return W, S, V, G
 """
+OWN = [
+    "alike",
+    "of the call",
+    "by strides",
+    "by strides of the call",
+    "trips",
+    "below",
+    "counted on",
+    "counted on by some",
+]
+"""Loops whose threads have elements of their own by what they count."""
 CASES = list(itertools.product(LOOPS, BODIES))
 DRAWN = random.Random(4).sample(CASES, 96)
 GIVEN = np.random.default_rng(5).permutation(128).astype(np.int32), 3
@@ -154,14 +171,14 @@ def test_what_threads_did_that_leave_the_kernel_is_waited_for(way: str, target: 
     assert right(compiled(text, f"<{way}>", target), target)
 
 
-@pytest.mark.parametrize("loop", ["alike", "of the call", "by strides", "by strides of the call", "trips", "below"])
+@pytest.mark.parametrize("loop", OWN)
 @pytest.mark.parametrize("body", ["each its own", "by strides", "counted", "own"])
 def test_nobody_waits_where_each_has_elements_of_its_own(loop: str, body: str) -> None:
     """No barrier and no vote costs time in a loop that hands nothing on."""
-    if body == "by strides" and "strides" not in loop:
+    if body == "by strides" and "strides" not in loop and "counted" not in loop:
         return
     lines = made(loop, body, "cuda -arch=sm_80").get_kernel_source().split("\n")
-    first = next(number for number, line in enumerate(lines) if "for (" in line and "k" in line)
+    first = next(number for number, line in enumerate(lines) if ("for (" in line or "while (" in line) and "k" in line)
     end = next(
         number for number in range(first, len(lines)) if lines[number].startswith("    }") or "W[" in lines[number]
     )

@@ -61,6 +61,7 @@ class OwnElements:
         varying: set[ir.Var | ir.Buffer],
     ) -> None:
         self.varying = varying
+        self.counters: dict[ir.Buffer, _Index] = {}
         self.stored = touched(statement).writes
         self.changing = bound_in(statement)
         self.names: dict[ir.Var, ir.Expr] = {}
@@ -84,6 +85,38 @@ class OwnElements:
         self.values = {var: index[:, None] for var, index in threads.items()}
         self.values |= {turn: index[None, :] for turn, index in zip(counted, places, strict=False)}
         self.count = len(next(iter(threads.values())))
+        self.counters |= self._counters(kernel.body)
+
+    def _counters(self, body: ir.Seq) -> dict[ir.Buffer, _Index]:
+        """Scalars that are set to one thing and only counted on from there, by whatever a thread has counted."""
+        given: dict[ir.Buffer, list[ir.Expr]] = {}
+        for node in find(body, ir.Allocate, ir.Store):
+            counter, value = node.buffer, node.initial if isinstance(node, ir.Allocate) else node.value
+            counts = counter.scope == "scalar" and counter.dtype.is_integer and counter.dtype.bits >= 32
+            if counts and value is not None:
+                given.setdefault(counter, []).append(substitute(value, self.names))
+        for region in find(body, ir.Region):
+            given.pop(region.buffer, None)
+        indices = {counter: self._counted(counter, values, bound_in(body)) for counter, values in given.items()}
+        return {counter: index for counter, index in indices.items() if index is not None}
+
+    def _counted(self, counter: ir.Buffer, values: Sequence[ir.Expr], bound: set[ir.Var]) -> _Index | None:
+        """What a scalar is that gets these values, which `bound` names do not change."""
+        first, step = None, 0
+        for value in values:
+            match value:
+                case ir.Binary(op="add" | "sub", left=ir.Load(buffer=same), right=more) if same is counter:
+                    if (index := self._index(more)) is None:
+                        return None
+                    step = math.gcd(step, index.step, int(np.gcd.reduce(index.own, axis=None)), *index.alike.values())
+                    continue
+            index = self._index(value) if reads_nothing(value) else None
+            if index is None or not (bound | self.turns).isdisjoint(find(value, ir.Var)):
+                return None
+            if first is not None and (index.alike != first.alike or not np.array_equal(index.own, first.own)):
+                return None
+            first = index
+        return first and first.plus(_Index(np.zeros((1, 1), np.int64), step, {}), 1)
 
     def apart(self, accesses: Iterable[Access], buffer: ir.Buffer) -> bool:
         """Whether no two threads touch one element of a buffer, or all write the same there."""
@@ -134,6 +167,8 @@ class OwnElements:
             if left is not None:
                 less = _Index(left.own, math.gcd(left.step, number), left.alike)
                 return left.times(number) if expr.op == "mul" else less
+        if isinstance(expr, ir.Load) and expr.buffer in self.counters:
+            return self.counters[expr.buffer]
         return self._alike(expr)
 
     def _alike(self, expr: ir.Expr) -> _Index | None:

@@ -175,13 +175,8 @@ def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace]) -> bool:
 
 def bound_in(statement: ir.Statement) -> set[ir.Var]:
     """Variables that loops and names in `statement` bind."""
-    bound: set[ir.Var] = set()
-    for node in find(statement, ir.For, ir.Let, ir.Parallel):
-        if isinstance(node, (ir.For, ir.Let)):
-            bound.add(node.var)
-        elif isinstance(node, ir.Parallel):
-            bound.update(node.vars)
-    return bound
+    bound = {node.var for node in find(statement, ir.For, ir.Pipelined, ir.Let)}
+    return bound.union(*(node.vars for node in find(statement, ir.Parallel)))
 
 
 def touches(
