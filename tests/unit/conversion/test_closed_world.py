@@ -17,7 +17,7 @@ import test_auto_round
 import test_convert
 import test_more_forms
 from checkpoint_writers import Written, write_gptq, write_int8
-from more_writers import write_torchao_int4, write_torchao_intx
+from more_writers import write_torchao_blocks, write_torchao_int4, write_torchao_intx
 
 from tilewright.checkpoints import open_checkpoint, save_safetensors
 from tilewright.conversion import convert_checkpoint, load_quantized
@@ -181,7 +181,15 @@ WRITERS = {**test_convert.FORMS, **test_more_forms.FORMS, **MORE}
 TORCHAO = {
     "torchao int4": lambda r: write_torchao_int4(r, 8, 64, 32),
     "torchao int8": lambda r: write_torchao_intx(r, 8, 64, 32, 8),
-}
+    **{
+        f"torchao mx {element} {swizzled}": lambda r, element=element, swizzled=swizzled: write_torchao_blocks(r, 130, 192, element, swizzled)
+        for element in ("float8_e4m3fn", "float8_e5m2", "fp6_e2m3", "fp6_e3m2", "float4_e2m1fn_x2") for swizzled in (False, True)
+    },
+    **{
+        f"torchao nvfp4 {swizzled}": lambda r, swizzled=swizzled: write_torchao_blocks(r, 130, 96, "float4_e2m1fn_x2", swizzled, True)
+        for swizzled in (False, True)
+    },
+}  # fmt: skip
 NAMES = [*WRITERS, *TORCHAO]
 
 
@@ -207,7 +215,7 @@ def converted(directory: Path, one: Case, more: dict[str, np.ndarray] | None = N
     return open_checkpoint(directory / "ours")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", [*MORE, *TORCHAO])
 def test_forms_that_were_misread(tmp_path: Path, name: str) -> None:
     one = case(name)
     found = read_weight(converted(tmp_path / "from", one), "up").to_dense()

@@ -157,3 +157,43 @@ def write_mxfp6(rng: np.random.Generator, N: int, K: int, mantissa: int) -> Writ
             size = (fraction + (exponent > 0)) * 2.0 ** (max(exponent, 1) - bias)
             weight[n, k] = (-size if code & 32 else size) * 2.0 ** (int(powers[n, k // 32]) - 127)
     return Written({"weight_packed": packed, "weight_scale": powers}, weight)
+
+
+def write_torchao_blocks(
+    rng: np.random.Generator, N: int, K: int, element: str, swizzled: bool, nvfp4: bool = False
+) -> tuple[Written, str]:
+    """torchao's MXTensor and NVFP4Tensor: codes of 4 bits two by two, of 6 bits a byte each; scales in rows, or in the tiles of 128
+    by 4 in which matrix units take them, filled up."""
+    size, types = 16 if nvfp4 else 32, {
+        "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, "fp6_e2m3": ml_dtypes.float6_e2m3fn,
+        "fp6_e3m2": ml_dtypes.float6_e3m2fn, "float4_e2m1fn_x2": ml_dtypes.float4_e2m1fn,
+    }  # fmt: skip
+    values = rng.uniform(-6, 6, (N, K)).astype(types[element])
+    codes = values.view(np.uint8)
+    qdata = np.array([[row[k] & 15 | (row[k + 1] & 15) << 4 for k in range(0, K, 2)] for row in codes], np.uint8)
+    scales = np.exp2(rng.integers(-4, 5, (N, K // size))).astype(
+        ml_dtypes.float8_e4m3fn if nvfp4 else ml_dtypes.float8_e8m0fnu
+    )
+    weight = values.astype(float) * np.repeat(scales.astype(float), size, 1)
+    stored = scales
+    if swizzled:
+        high, wide = -(-N // 128), -(-(K // size) // 4)
+        stored = np.zeros((high, wide, 32, 16), scales.dtype)
+        for n in range(N):
+            for g in range(K // size):
+                stored[n // 128, g // 4, n % 32, n % 128 // 32 * 4 + g % 4] = scales[n, g]
+        stored = stored.reshape(128 * high, 4 * wide)
+    tensors = {
+        "_weight_qdata": qdata if element.startswith("float4") else codes & 63 if "fp6" in element else values,
+        "_weight_scale": stored,
+    }
+    said = {
+        "block_size": size,
+        "orig_dtype": {"_type": "torch.dtype", "_data": "bfloat16"},
+        "is_swizzled_scales": swizzled,
+    }
+    if nvfp4:
+        tensors["_weight_per_tensor_scale"] = np.array(0.25, np.float32)
+        return Written(tensors, weight / 4), json.dumps({"_type": "NVFP4Tensor", "_data": said})
+    kind = element if "fp6" in element else {"_type": "torch.dtype", "_data": element}
+    return Written(tensors, weight), json.dumps({"_type": "MXTensor", "_data": {**said, "elem_dtype": kind}})

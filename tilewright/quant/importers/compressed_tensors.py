@@ -13,7 +13,7 @@ from tilewright.runtime.tensors import as_numpy
 
 PACKED_BITS = tuple(range(1, 9))
 _SCALES = (*FLOATS, "float8_e8m0fnu")
-_FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+FLOAT8 = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 def from_pack_quantized(
@@ -194,12 +194,12 @@ def from_float_quantized(
     ------
     InvalidTensor : tensors that do not fit one another, a NaN in the weight.
     """
-    values = expect(f"{name}.weight", weight, list(_FLOAT8), [None, None], "[N, K]")
+    values = expect(f"{name}.weight", weight, list(FLOAT8), [None, None], "[N, K]")
     nan = np.isnan(values)
     if nan.any():
         raise InvalidTensor(f"{name}.weight is NaN at {[int(i) for i in np.argwhere(nan)[0]]}")
     scales, block, _ = _block_scales(name, weight_scale, values.shape, block, group)
-    return assemble(values.view(np.uint8), _FLOAT8[values.dtype.name], scales=scales, block=block, name=name)
+    return assemble(values.view(np.uint8), FLOAT8[values.dtype.name], scales=scales, block=block, name=name)
 
 
 def _block_scales(
