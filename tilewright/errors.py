@@ -271,7 +271,7 @@ class DependentIterations(ExecutionError):
 
 
 class DivergentThreads(ExecutionError):
-    """Threads that differ where all must do the same: at a barrier, or in an operand of a tile operator."""
+    """Divergence where control flow or operands must be uniform: at a barrier, or in an operand of a tile operator."""
 
 
 class AssertionFailed(ExecutionError):
@@ -283,7 +283,7 @@ class WrongAssumption(ExecutionError):
 
 
 class RolesDeadlocked(ExecutionError):
-    """Roles of a block that wait for one another for ever, or that go through a channel out of step."""
+    """A deadlock between the roles of a block, or roles that use a channel out of order."""
 
 
 class BarrierMisuse(ExecutionError):
@@ -319,7 +319,7 @@ class InvalidTensorMap(TilewrightError):
 
 
 class InvalidLayout(TilewrightError):
-    """A layout that does not say where every element lives, or that does not fit what it is used for."""
+    """A layout that does not map every element, or that is incompatible with its use."""
 
 
 class EmulationFailed(TilewrightError):
@@ -345,7 +345,7 @@ class EmulationError(TilewrightError):
 
 
 class ChannelMisuse(TilewrightError):
-    """A channel whose slots are not used as it says, or of a kind that the machine lacks."""
+    """A channel whose buffers are used out of protocol, or of a kind that the machine does not support."""
 
 
 class NotAsynchronous(TilewrightError):
@@ -357,11 +357,11 @@ class GridTooLarge(TilewrightError):
 
 
 class MissingCapability(TilewrightError):
-    """A word of the language that the machine at hand cannot execute."""
+    """A function of the language that the target machine does not support."""
 
 
 class DivergentWork(TilewrightError):
-    """Work that the threads of a block divide among them, to which only some of them come."""
+    """An operation of the whole block in divergent code."""
 
 
 class LayoutConflict(TilewrightError):

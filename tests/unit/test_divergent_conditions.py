@@ -148,7 +148,8 @@ def test_the_refusal_shows_the_barrier() -> None:
         return O
 
     with pytest.raises(
-        DivergentWork, match=r"come to T.sync_threads, where all of them meet: the others are waited for"
+        DivergentWork,
+        match=r"T.sync_threads, a barrier of the block, is in divergent code: the other threads would have to wait",
     ) as caught:
         tilewright.jit(target=NVIDIA)(program).compile(np.zeros(64, np.int32))
     assert "T.sync_threads()" in str(caught.value) and "^^^^" in str(caught.value)

@@ -22,7 +22,7 @@ def divergent(unit: str, function: str) -> DivergentThreads:
     """The mistake of threads that do not all come where they must meet."""
     return DivergentThreads(
         f"only some of {unit}'s threads reach {function}",
-        hint=f"move it out of the condition: all threads of {unit} must meet there",
+        hint=f"move it out of the condition: all threads of {unit} must reach it",
     )
 
 
@@ -96,7 +96,7 @@ def _shuffled(from_lane: Callable[[np.ndarray, Numbers], Numbers]) -> Callable[[
         if np.logical_and(active, ~np.take_along_axis(active, source, -1)).any():
             raise DivergentThreads(
                 f"{node.function} reads a thread that does not take part",
-                hint="move it out of the condition: all threads of a warp must meet there",
+                hint="move it out of the condition: all threads of the warp must reach it",
             )
         return np.take_along_axis(values, source, -1)
 

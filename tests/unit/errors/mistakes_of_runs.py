@@ -478,7 +478,6 @@ parse("def nothing(")
 """This computer, the command line and what is used beside kernels."""
 
 NO_EXAMPLE = {
-    "BadFileTest": "correct the file's header or its separators (CONTRIBUTING.md)",
     "BrokenCompiler": "repair the compiler, or name another one with TILEWRIGHT_CC; `tilewright doctor` tries it",
     "CompilerFailed": "report it, with the kernel",
     "CompilerNotFound": "install what the message names; `tilewright doctor` lists what is there",

@@ -138,7 +138,7 @@ def test_threads_that_come_do_all_of_it(condition: str, work: str, target: str) 
 
 
 def test_threads_that_nobody_can_count_are_refused() -> None:
-    with pytest.raises(DivergentWork, match="which of them is known only when the kernel runs") as caught:
+    with pytest.raises(DivergentWork, match="the condition is known only when the kernel runs") as caught:
         tilewright.compile(program(lambda t: t < 3, "loop", data=True), target="cuda -arch=sm_80")
     assert caught.value.span is not None and "T.Parallel(6, 40)" in str(caught.value)
 
@@ -159,7 +159,7 @@ def test_work_that_needs_what_others_wrote_is_refused() -> None:
                     u[i] = s[63 - i]
             T.copy(u, O)
 
-    with pytest.raises(DivergentWork, match="they cannot wait for one another"):
+    with pytest.raises(DivergentWork, match="where there can be no barrier"):
         tilewright.compile(handed, target="cuda -arch=sm_80")
 
 
@@ -174,7 +174,7 @@ def test_iterations_that_need_one_another_are_refused() -> None:
                         s[i + k] = X[i] + k
             T.copy(s, O)
 
-    with pytest.raises(DivergentWork, match="its iterations hand values from thread to thread"):
+    with pytest.raises(DivergentWork, match="its iterations communicate between threads"):
         tilewright.compile(moved, target="cuda -arch=sm_80")
 
 
@@ -187,7 +187,7 @@ def test_fragments_belong_to_all_threads() -> None:
                 T.copy(X, f)
             T.copy(f, O)
 
-    with pytest.raises(DivergentWork, match="a fragment is held by all of them"):
+    with pytest.raises(DivergentWork, match="a fragment is distributed over all threads"):
         tilewright.compile(held, target="cuda -arch=sm_80")
 
 

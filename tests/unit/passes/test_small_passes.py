@@ -188,7 +188,7 @@ def test_kernels_of_a_host_program(case: str) -> None:
 REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "more blocks than run at once": (
         sync_grid, machine(), KERNEL.replace("bx: 4", "bx: 40000"), "grid_sync(dtype=bool)", GridTooLarge,
-        "all 40000 blocks meet in T.sync_grid(), but sm_90a runs at most 2112 of 128 threads at once"),
+        "T.sync_grid() needs all 40000 blocks to be resident, but sm_90a runs at most 2112 of 128 threads at once"),
     "elements cannot ask of a fragment": (
         lower_votes, machine(), KERNEL, "for i, j in parallel(64, 64):\n    C[i, j] = 1.0 if any_of(v[:]) else 0.0", MissingCapability,
         "single elements of a T.Parallel cannot ask about the fragment 'v', which lies in many threads"),

@@ -238,7 +238,7 @@ class PreparedKernel:
             raise GridTooLarge(
                 f"all {math.prod(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of "
                 "them at once",
-                hint="launch fewer blocks, each of which takes several tiles in turn",
+                hint="launch fewer blocks, and let each loop over several tiles",
             )
         cluster = f", clusters of {shape.cluster}" if math.prod(shape.cluster) > 1 else ""
         self._driver.check(

@@ -56,10 +56,10 @@ class _SyncGrid(Rewriter):
         blocks, most = math.prod(known), self.context.arch.resident_blocks(kernel.num_threads)
         if len(known) == len(kernel.grid) and most is not None and blocks > most:
             raise GridTooLarge(
-                f"all {blocks} blocks meet in T.sync_grid(), but {self.context.arch.name} runs at most {most} of "
-                f"{kernel.num_threads} threads at once",
+                f"T.sync_grid() needs all {blocks} blocks to be resident, but {self.context.arch.name} runs at most "
+                f"{most} of {kernel.num_threads} threads at once",
                 span=kernel.span,
-                hint="launch fewer blocks, each of which takes several tiles in turn",
+                hint="launch fewer blocks, and let each loop over several tiles",
             )
         arrivals = Buffer("arrivals", (1,), UINT32, "global")
         counted = (Region(arrivals, (const(0),), (1,)),)

@@ -129,7 +129,7 @@ class _Deal(Rewriter):
     def visit_Roles(self, roles: ir.Roles) -> ir.Roles:
         if self.coming is None or not self.coming.all():
             work = next(one for one in find(roles, ir.Statement) if not isinstance(one, (ir.Roles, ir.Role, ir.Seq)))
-            raise self._refused("whole warps part ways in here", work)
+            raise self._refused("warps diverge inside it", work)
         for role in roles.roles:
             self._refuse_unknown(role)
         return roles
@@ -164,7 +164,7 @@ class _Deal(Rewriter):
     def visit_Evaluate(self, statement: ir.Evaluate) -> ir.Statement:
         """A barrier of the author's, where it is known that some threads come and others never do."""
         if performed(statement) in BARRIERS and self.coming is not None and self._few() and self.coming.any():
-            raise self._refused("the others are waited for", statement)
+            raise self._refused("the other threads would have to wait", statement)
         return self.visit_Store(statement)
 
     def visit_Seq(self, body: ir.Seq) -> Rewritten:
@@ -213,7 +213,7 @@ class _Deal(Rewriter):
         made = self.generic(loop)
         done = self.done[before:]
         if any(_hand(one, other) for one in done for other in done):
-            raise self._refused("its iterations hand values from thread to thread", loop)
+            raise self._refused("its iterations communicate between threads", loop)
         self.coming = outside
         return made
 
@@ -261,7 +261,7 @@ class _Deal(Rewriter):
         some = self._some(statement)
         touched = {root(one) for one in uses(statement) if isinstance(one, ir.Buffer)}
         if any(one.scope == "fragment" for one in touched):
-            raise self._refused("a fragment is held by all of them", statement)
+            raise self._refused("a fragment is distributed over all threads", statement)
         loops = list(flattened(replace(lowered(), span=statement.span)))
         for loop in loops:
             self._note(loop, loop, together=True)
@@ -279,14 +279,13 @@ class _Deal(Rewriter):
         one = _Done(together, mask, written, {root(load.buffer) for load in find(part, ir.Load)})
         if any(_hand(earlier, one) for earlier in self.done):
             raise self._refused(
-                "it needs what others of them have written, or they what it has, and they cannot wait for one another",
-                statement,
+                "it communicates with other threads in divergent code, where there can be no barrier", statement
             )
         self.done.append(one)
 
     def _some(self, statement: ir.Statement) -> _Some:
         if self.coming is None:
-            raise self._refused("which of them is known only when the kernel runs", statement)
+            raise self._refused("the condition is known only when the kernel runs", statement)
         numbers = np.flatnonzero(self.coming)
         steps = np.diff(numbers)
         if len(set(steps.tolist())) <= 1:
@@ -298,13 +297,13 @@ class _Deal(Rewriter):
 
     def _refused(self, reason: str, statement: ir.Statement) -> DivergentWork:
         what = statement.name if isinstance(statement, ir.TileOperator) else "this loop"
-        work = f"{what}, work that threads divide among them"
+        work = f"{what}, which is distributed over the threads of the block,"
         if isinstance(statement, ir.Evaluate):
-            work = f"T.{performed(statement)}, where all of them meet"
+            work = f"T.{performed(statement)}, a barrier of the block,"
         return DivergentWork(
-            f"only some threads of the block come to {work}: {reason}",
+            f"{work} is in divergent code: {reason}",
             span=statement.span,
-            hint="put it outside of the condition, or let the condition decide for whole warps that lie side by side",
+            hint="move it out of the condition, or make the condition uniform for contiguous whole warps",
         )
 
 
