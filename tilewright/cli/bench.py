@@ -21,6 +21,7 @@ from tilewright.cli.demo import describe
 from tilewright.cli.terminal import BadCommand, Terminal
 from tilewright.cli.timed_products import BenchRequest, Sample, timed
 from tilewright.errors import TilewrightError, near
+from tilewright.libraries import torch
 from tilewright.options import options
 from tilewright.progress import Progress
 from tilewright.targets.registry import resolve, resolve_device
@@ -97,8 +98,6 @@ def _machine(on_gpu: bool) -> str:
         arch = resolve_device("cpu")[1]
         threads = options().num_threads or arch.cores
         return f"{describe(arch)}, {threads} {'thread' if threads == 1 else 'threads'}"
-    import torch
-
     return str(torch.cuda.get_device_name())
 
 

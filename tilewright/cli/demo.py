@@ -15,6 +15,7 @@ from tilewright.cli import demo_gpu
 from tilewright.cli.contestants import FORMATS, Contestant, Prepare, quantized
 from tilewright.cli.terminal import Terminal
 from tilewright.kernels.matmul import linear
+from tilewright.libraries import torch
 from tilewright.machine.arch import Arch
 from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.options import options, override
@@ -73,8 +74,6 @@ def peers(weight: np.ndarray) -> Iterator[Contestant]:
     megabytes, transposed = weight.nbytes / (1 << 20), weight.T
     yield Contestant("NumPy", "float32", weight, megabytes, lambda a: lambda: a @ transposed)
     if importlib.util.find_spec("torch") is not None:
-        import torch
-
         held = torch.from_numpy(weight)
 
         def prepare(a: np.ndarray) -> Callable[[], object]:

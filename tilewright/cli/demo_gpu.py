@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.cli.contestants import Contestant, Prepare, quantized
 from tilewright.errors import NoDevice
+from tilewright.libraries import torch
 from tilewright.matmul import PackedWeight, quant_matmul
 from tilewright.options import options
 from tilewright.progress import Progress
@@ -24,8 +25,6 @@ def is_usable() -> bool:
     """Whether a GPU is here, and a torch that can hold arrays on it."""
     if detect() is None or importlib.util.find_spec("torch") is None:
         return False
-    import torch
-
     return bool(torch.cuda.is_available())
 
 
@@ -62,8 +61,6 @@ class DeviceResult:
 
 def contestants(weight: np.ndarray, group: int, progress: Progress) -> Iterator[Contestant]:
     """Torch's dense product, then this library's with each quantised form of the weight."""
-    import torch
-
     dense = torch.from_numpy(weight).cuda().half()
     transposed = dense.T
     yield Contestant(
@@ -86,7 +83,6 @@ def _prepared(product: Callable[[Any, Any], Any], weight: np.ndarray) -> Prepare
 
     Captured, as servers run a model's step: what the table shows is the device's work, not Python's.
     """
-    import torch
 
     def prepare(a: np.ndarray) -> Callable[[], Any]:
         held = torch.from_numpy(a).cuda().half()
@@ -110,8 +106,6 @@ class _Captured:
     result: Any
 
     def __call__(self) -> DeviceResult:
-        import torch
-
         self.graph.replay()
         torch.cuda.synchronize()
         return DeviceResult(self.result)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
+from tilewright.libraries import torch
+
 if TYPE_CHECKING:
     from tilewright.matmul import PackedWeight
 
@@ -66,8 +68,6 @@ def _here(packed: PackedWeight, x: np.ndarray, request: BenchRequest) -> Callabl
 
 def _on_gpu(packed: PackedWeight, x: np.ndarray, request: BenchRequest) -> Callable[[], object]:
     """A captured call that waits for its result: what is timed is the device's work, not Python's."""
-    import torch
-
     from tilewright.matmul import quant_matmul
 
     a = torch.from_numpy(x).cuda().half()

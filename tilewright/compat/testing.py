@@ -7,14 +7,12 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.compat.machines import version_of
 from tilewright.errors import TilewrightError
+from tilewright.libraries import torch
 from tilewright.targets.registry import TARGETS
-
-if TYPE_CHECKING:
-    import torch
 
 
 class ResultsDiffer(TilewrightError, AssertionError):
@@ -84,8 +82,6 @@ def torch_assert_close(
     ------
     ResultsDiffer : more than `max_mismatched_ratio` of the elements do, or they are of other shapes, types or devices.
     """
-    import torch
-
     facts = [("shape", True), ("device", check_device), ("dtype", check_dtype), ("layout", check_layout)]
     for name, asked in [*facts, ("stride", check_stride)]:
         left, right = getattr(tensor_a, name), getattr(tensor_b, name)

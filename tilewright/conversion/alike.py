@@ -11,6 +11,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.libraries import torch
+
 _SAID_OF_A_TENSOR = {
     "device", "dim", "dtype", "element_size", "is_cuda", "is_meta", "itemsize", "layout", "ndim", "numel",
     "requires_grad", "shape", "size",
@@ -26,8 +28,6 @@ def means_more(module: Any) -> str | None:
     A tensor of a class that another library made, scales or packed codes beside it (compressed-tensors, transformers'
     fp8), or no weight.
     """
-    import torch
-
     held = {name for name, tensor in (*module._parameters.items(), *module._buffers.items()) if tensor is not None}
     weight = getattr(module, "weight", None)
     if type(weight) not in (torch.Tensor, torch.nn.Parameter):
@@ -43,8 +43,6 @@ def computes_alike(module: Any) -> bool:
     It holds a matrix of floats and at most a bias: what has factors or adapters beside it means other numbers than its
     weight's.
     """
-    import torch
-
     kind: type = type(module)
     if (
         kind is torch.nn.modules.linear.NonDynamicallyQuantizableLinear
@@ -60,8 +58,6 @@ def computes_alike(module: Any) -> bool:
 @functools.cache
 def _multiplies(kind: Any) -> bool:
     """Whether a class gives what `torch.nn.Linear` gives, for a small matrix in the place of its own."""
-    import torch
-
     from tilewright.nn.probing import in_float32
 
     with in_float32():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from tilewright.conversion.modules import layer_shape, replace_layer, weight_of
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import CannotQuantize
 from tilewright.formats import SCHEMES
+from tilewright.libraries import torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.gptq import Hessian, gptq_quantize
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
-
-if TYPE_CHECKING:
-    import torch
 
 OTHERS = 0.1
 """How much a row of another expert counts beside an expert's own, where an expert has fewer rows than its weights have
@@ -30,8 +28,6 @@ columns."""
 def blocks_of(model: torch.nn.Module, parts: Mapping[str, object]) -> list[dict[str, Any]]:
     """Layers and experts by the child of the model's longest list of modules that they are in, in their order; those
     outside last."""
-    import torch
-
     lists = [
         (n, m)
         for n, m in model.named_modules()
@@ -95,8 +91,6 @@ class Calibrated:
     def _listen(
         self, block: Mapping[str, Any], hessians: Mapping[str, Hessian], inputs: Mapping[str, ExpertInputs]
     ) -> None:
-        import torch
-
         def listen(name: str) -> Callable[..., None]:
             def take(module: Any, given: tuple[Any, ...], named: dict[str, Any], result: object) -> None:
                 arguments = list(inspect.signature(module.forward).bind(*given, **named).arguments.values())
@@ -149,8 +143,6 @@ class ExpertInputs:
 
     def take(self, hidden: Any, routing: tuple[Any, ...]) -> None:
         """Keep the arguments of one call."""
-        import torch
-
         rows = hidden.detach().reshape(-1, hidden.shape[-1]).cpu()
         numbers, sizes = self.stack.dealt(hidden, routing)
         self._of.append(torch.as_tensor(numbers).cpu().split(list(map(int, sizes))))

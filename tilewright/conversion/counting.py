@@ -6,10 +6,8 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import torch
+from tilewright.libraries import torch
 
 
 def numbers_of_codes(model: torch.nn.Module) -> int:

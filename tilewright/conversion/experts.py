@@ -6,22 +6,20 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.conversion.modules import put_in_place
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import WrongArgumentShape
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import element_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_float32, as_numpy
-
-if TYPE_CHECKING:
-    import torch
 
 STACKED = ("gate_up_proj", "down_proj")
 """Names of the two tensors of a module with experts that have gates."""
@@ -71,8 +69,6 @@ class Stack:
 
     def between(self, expert: int, rows: np.ndarray, weight: QuantizedWeight) -> np.ndarray:
         """What an expert's second weight is multiplied by, for rows that its first one, rounded, is multiplied by."""
-        import torch
-
         from tilewright.nn.expert_form import act_of
 
         both = torch.from_numpy(rows @ weight.to_dense().astype(np.float32).T)
@@ -140,8 +136,6 @@ def _stack(module: object, three: tuple[str, ...]) -> Stack | None:
 def _multiplies_runs(module: Any) -> bool:
     """Whether a module with a tensor ``[experts, N, K]`` multiplies rows in runs, one expert's after the other, given
     their sizes."""
-    import torch
-
     from tilewright.nn.expert_form import probe_of
     from tilewright.nn.probing import in_float32
 

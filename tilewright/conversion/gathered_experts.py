@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,11 @@ from tilewright.conversion.joined import in_one_form, of_rows
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import MissingTensor, WrongArgumentShape
 from tilewright.formats import number_format
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch, element_type
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array, as_numpy
-
-if TYPE_CHECKING:
-    import torch
 
 
 def each_expert(
@@ -176,8 +174,6 @@ class GatheredExperts:
         missing = next((number for number in range(experts) if (name, number) not in known), None)
         if missing is not None:
             raise MissingTensor(f"{full}.{name}.{missing}.bias is missing: the model has such a tensor")
-        import torch
-
         like = self.stacks[full].bias(name)
         assert like is not None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from tilewright.conversion.experts import APART, STACKED, Stack, stacks_of
 from tilewright.conversion.modules import is_transposed
 from tilewright.conversion.names import names_in
 from tilewright.errors import CannotQuantize, InvalidTensor
+from tilewright.libraries import torch
 from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE
-
-if TYPE_CHECKING:
-    import torch
 
 Order = Callable[[Mapping[str, Any], str, int], np.ndarray]
 """For metadata, the name of an architecture and a number of rows: which of a file's rows stands where in the model."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +44,10 @@ from tilewright.conversion.schemes import QuantizationScheme, quantization_schem
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape, an
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.progress import Progress
-
-if TYPE_CHECKING:
-    import torch
 
 METHODS = ("nearest", "gptq")
 

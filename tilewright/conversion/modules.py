@@ -6,7 +6,7 @@ import re
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.conversion.alike import computes_alike, means_more, weights_taken
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
@@ -14,12 +14,10 @@ from tilewright.conversion.counting import count_codes
 from tilewright.conversion.names import keep_names
 from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape, an
+from tilewright.libraries import torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
-
-if TYPE_CHECKING:
-    import torch
 
 _HOOKS = (
     "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
@@ -33,8 +31,6 @@ def is_linear(module: object) -> bool:
     That is `torch.nn.Linear` itself, the ``Conv1D`` of GPT-2, and a subclass of the first that computes the same:
     others have some for the sake of rounding or of a name.
     """
-    import torch
-
     if is_transposed(module):
         return True
     if not isinstance(module, torch.nn.Linear) or means_more(module) is not None:
@@ -49,8 +45,6 @@ def needing_numbers(modules: Mapping[str, object]) -> set[str]:
 
 
 def _is_no_product(module: Any) -> bool:
-    import torch
-
     matrix = module._parameters.get("weight")
     of_numbers = matrix is not None and matrix.ndim == 2 and matrix.is_floating_point() and matrix.element_size() > 1
     other = isinstance(module, torch.nn.Linear) or not hasattr(
@@ -86,8 +80,6 @@ def layers_to_quantize(model: torch.nn.Module, skip: re.Pattern[str], others: bo
     ------
     CannotQuantize : there is none; says what there is instead.
     """
-    import torch
-
     from tilewright.nn import Linear
 
     reasons = why_layers_stay(model, skip)
@@ -120,8 +112,6 @@ def why_layers_stay(model: torch.nn.Module, skip: re.Pattern[str]) -> dict[str, 
     A parameter that is not called ``weight`` has a line of its own: experts in three dimensions, tables that a model
     looks up itself.
     """
-    import torch
-
     modules = dict(model.named_modules())
     embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     whole = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # layers whose results are beyond half precision
@@ -150,8 +140,6 @@ def why_layers_stay(model: torch.nn.Module, skip: re.Pattern[str]) -> dict[str, 
 
 def _why_not_linear(module: object, parameter: str) -> str:
     """Why a matrix of a module stays that is no linear layer."""
-    import torch
-
     kind = type(module).__name__
     if isinstance(module, torch.nn.Embedding):
         return LOOKED_UP
@@ -193,8 +181,6 @@ def made_layer(old: Any, weight: PackedWeight, activations: str | None, device: 
     ----------
     device : where it is to be; by default where the old one is, or on the processor for one without memory.
     """
-    import torch
-
     from tilewright.nn import Linear
 
     tensors = (*old.parameters(), *old.buffers())
@@ -296,8 +282,6 @@ def give_memory(model: Any) -> None:  # of transformers, perhaps
     ------
     MissingTensor : a buffer that no file holds and nobody works out.
     """
-    import torch
-
     made: dict[int, tuple[Array, Array]] = {}
     for prefix, module in model.named_modules():
         alone = [name for name in sorted(module._non_persistent_buffers_set) if _is_meta(module._buffers.get(name))]

@@ -6,16 +6,14 @@ import copy
 import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.errors import CannotQuantize, MissingTensor
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch
 from tilewright.quant.files import CODES, METADATA
-
-if TYPE_CHECKING:
-    import torch
 
 _GATED, _GATES = ("gate_proj", "up_proj"), "gate_up_proj"
 """Two layers that transformers' models have as the rows of one, in this order, and GPTQModel takes apart (Phi 3)."""

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.ir import DType, dtypes
-
-if TYPE_CHECKING:
-    import torch
+from tilewright.libraries import torch
 
 _MADE: dict[DType, NumberType] = {}
 
@@ -99,8 +97,6 @@ class NumberType(str):
         ------
         NoTorchType : torch has none.
         """
-        import torch
-
         found = getattr(torch, _TORCH.get(self.name, self.name), None)
         if not isinstance(found, torch.dtype):
             scalar = self.record.name

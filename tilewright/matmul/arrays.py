@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind, an
 from tilewright.ir.arguments import numpy_dtype, row_major_strides
 from tilewright.ir.dtypes import DType, dtype
+from tilewright.libraries import torch
 from tilewright.options import in_context
 from tilewright.runtime.tensors import Array, allocator_like, is_torch
-
-if TYPE_CHECKING:
-    import torch
 
 Made = TypeVar("Made")
 
@@ -66,8 +64,6 @@ def as_torch(array: Any, device: Any) -> torch.Tensor:  # torch is imported when
     ------
     WrongArgumentDevice, NoDevice : torch knows no such device, or has none here.
     """
-    import torch
-
     device = torch_device(device)
     if is_torch(array):
         return array.to(device)
@@ -88,8 +84,6 @@ def torch_device(device: str | torch.device) -> torch.device:
     ------
     WrongArgumentDevice, NoDevice : torch knows no such device, or has none here.
     """
-    import torch
-
     if isinstance(device, torch.device) and device.type == "cpu":
         return device
     try:

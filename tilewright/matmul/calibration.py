@@ -16,6 +16,7 @@ from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import Parts, cycles_of_parts
+from tilewright.libraries import torch
 from tilewright.machine import Arch, Rates
 from tilewright.runtime.kernel import Kernel
 from tilewright.tuning import time_call
@@ -86,8 +87,6 @@ def _shapes(size: tuple[int, int, int]) -> tuple[tuple[int, ...], ...]:
 
 def _on_device(kernel: Kernel, shapes: tuple[tuple[int, ...], ...]) -> float:
     """Seconds of a launch with random numbers; zeros are multiplied with less power."""
-    import torch
-
     kind = torch.float32 if len(shapes) == 1 else torch.bfloat16
     tensors = [torch.randn(*shape, device="cuda").to(kind) for shape in shapes]
     return time_call(lambda: kernel(*tensors), "cuda") * 1e-3

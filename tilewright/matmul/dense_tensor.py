@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch, constant, kept
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.tensors import Array
-
-if TYPE_CHECKING:
-    import torch
 
 AT_ONCE = 1 << 24
 """Elements that are decoded at a time: indices into the table of values take eight bytes each."""
@@ -26,8 +24,6 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
     weight : of tensors, or of arrays of NumPy.
     dtype : a floating type of torch.
     """
-    import torch
-
     N, K = weight.shape
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     held = {name: as_torch(array, getattr(array, "device", "cpu")) for name, array in weight.arrays.items()}
@@ -78,8 +74,6 @@ def _places(weight: PackedWeight, codes: Array) -> tuple[int, Array | None]:
 
 def _unpacked(packed: torch.Tensor, bits: int, columns: int) -> torch.Tensor:
     """Codes, one an element (int64), of bytes that hold them row by row, low bits first."""
-    import torch
-
     at = torch.arange(columns, device=packed.device) * bits
     found = packed[:, at // 8].long() >> at % 8
     if 8 % bits:

@@ -11,6 +11,7 @@ from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKin
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
 from tilewright.kernels.recipe import Request
+from tilewright.libraries import torch
 from tilewright.matmul import arrays
 from tilewright.matmul.grouped_calls import GroupedCall, check_token_scales, epilogue_behind, result_type
 from tilewright.matmul.packed import PackedWeight
@@ -107,8 +108,6 @@ def _traced(
     function: str | None,
 ) -> Array:
     """The call as an operator of torch (`torch_operators`)."""
-    import torch
-
     columns = result_columns(weights.shape[0], function)
     sizes = sizes if is_torch(sizes) else torch.tensor(list(sizes), dtype=torch.int32, device=x.device)
     return torch.ops.tilewright.grouped_matmul(x, sizes, columns, weights.handle, bias, quantize, function)

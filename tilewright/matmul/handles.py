@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import WeightIsGone
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import is_capturing
-
-if TYPE_CHECKING:
-    import torch
 
 _OWNERS: dict[int | bytes, weakref.ref[object]] = {}
 """Owners by the addresses of their handles, and by what these hold."""
@@ -26,8 +24,6 @@ def handle_of(owner: object, device: Any, old: torch.Tensor | None = None) -> to
     is replaced the layer keeps the `old` one, but not one that a graph of the GPU was captured with: such a graph reads
     memory that is no longer the weight's, and torch makes it anew where an address has changed.
     """
-    import torch
-
     device = torch.device(device)
     if type(old) is torch.Tensor and old.device.type == device.type and device.index in (None, old.device.index):
         address = old.data_ptr()

@@ -9,13 +9,14 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tilewright import errors
 from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped, WeightFacts
+from tilewright.libraries import torch
 from tilewright.matmul import packed_files
 from tilewright.matmul.arrays import as_torch, device_of, element_type
 from tilewright.matmul.column_order import column_order
@@ -25,9 +26,6 @@ from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import ARRAYS, QuantizedWeight, meaning
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
-
-if TYPE_CHECKING:
-    import torch
 
 Made = TypeVar("Made")
 
@@ -144,8 +142,6 @@ class PackedWeight:
         CannotQuantize : assigning to a weight that no layer holds, or whose codes have an order or factors of their
             own.
         """
-        import torch
-
         return torch.from_numpy(self.to_dense().astype(np.float32)).to(self.device)
 
     @data.setter

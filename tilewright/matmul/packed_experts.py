@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.errors import WrongArgumentKind, WrongArgumentShape, an
+from tilewright.libraries import torch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import kept
 from tilewright.matmul.packed import PackedWeight, named
@@ -140,6 +141,4 @@ def _form(weight: PackedWeight) -> Any:
 def _stacked(arrays: Sequence[Any]) -> Array:
     if isinstance(arrays[0], np.ndarray):
         return np.stack(arrays)
-    import torch
-
     return torch.stack(list(arrays))

@@ -6,15 +6,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.errors import CannotQuantize
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import is_capturing
 from tilewright.matmul.packed import PackedWeight
 from tilewright.runtime.tensors import is_torch
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format
+from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.column_order import column_order
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.quant.quantize import to_nearest
 from tilewright.quant.rounding import Rounding, sum_in_halves
 from tilewright.runtime.tensors import as_numpy, is_torch
-
-if TYPE_CHECKING:
-    import torch
 
 AT_ONCE = 1 << 22
 """Elements that are rounded at once: they take some 150 MB beside the weight."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tilewright.ops.atomic import *
+from tilewright.ops.atomic import Atomic as Atomic
 from tilewright.ops.base import *
 from tilewright.ops.copy import *
 from tilewright.ops.decode import *

@@ -12,12 +12,12 @@ import numpy as np
 from tilewright.errors import WrongArgumentDevice, WrongArgumentDType, an
 from tilewright.ir import AS_BYTES, DType, dtypes
 from tilewright.ir.arguments import TensorView, numpy_view, row_major_strides, storage_shape
+from tilewright.libraries import torch
 from tilewright.runtime import dlpack
 from tilewright.runtime.dlpack import UnreadableTensor
 from tilewright.targets.base import Promised
 
 if TYPE_CHECKING:
-    import torch
     from typing_extensions import TypeIs
 
 Array: TypeAlias = "np.ndarray | torch.Tensor"

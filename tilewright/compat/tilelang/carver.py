@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.compat.tilelang.targets import compute_version, request
 from tilewright.language.dtypes import NumberType
+from tilewright.libraries import torch
 from tilewright.machine.arch import Arch
 from tilewright.specialization import InvalidUse
 from tilewright.targets.registry import TARGETS, resolve
@@ -115,8 +116,6 @@ def get_registers_per_block(device_id: int = 0) -> int:
 
 def get_cuda_device_properties(device_id: int = 0) -> object:
     """torch's properties of a GPU."""
-    import torch
-
     return torch.cuda.get_device_properties(device_id)
 
 

@@ -9,21 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.compat.tilelang.tensors import KernelParam, ResultsDiffer, TensorSupplyType, as_torch, filled
 from tilewright.ir import Buffer, Var, evaluate, size_variables
 from tilewright.language.dtypes import NumberType
+from tilewright.libraries import torch
 from tilewright.runtime import profiler
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import is_torch
 from tilewright.specialization import InvalidUse
 from tilewright.tuning.measure import call_times
-
-if TYPE_CHECKING:
-    import torch
 
 MODES: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.fmean, "median": statistics.median, "min": min, "max": max,

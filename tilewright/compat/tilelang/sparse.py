@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.formats import sparse
 from tilewright.language.dtypes import NumberType
-
-if TYPE_CHECKING:
-    import torch
+from tilewright.libraries import torch
 
 
 def _group(dtype: object) -> int:
@@ -32,8 +28,6 @@ def compress(
     meta_dtype : of the second; int16 where None.  A bool in this place is `transposed`, which TileLang had here once.
     transposed : `A` is of K rows, and so is what is kept; the second is of M rows all the same.
     """
-    import torch
-
     if isinstance(meta_dtype, bool):
         transposed, meta_dtype = meta_dtype, None
     rows = (A.t() if transposed else A).detach().cpu().contiguous()
@@ -46,8 +40,6 @@ def compress(
 
 
 def _pruned(dense: torch.Tensor, dtype: torch.dtype | None, transposed: bool) -> torch.Tensor:
-    import torch
-
     group = _group(dtype)
     groups = dense.view(dense.shape[0], -1, group)
     least = groups.abs().double().topk(group // 2, dim=-1, largest=False).indices
@@ -59,8 +51,6 @@ def randn_semi_sparse(
     M: int, K: int, dtype: torch.dtype | None = None, device: str | torch.device = "cuda", transposed: bool = False
 ) -> torch.Tensor:
     """A sparse tensor of normal numbers."""
-    import torch
-
     return _pruned(torch.randn((M, K), device=device), torch.float16 if dtype is None else dtype, transposed)
 
 
@@ -74,8 +64,6 @@ def randint_semi_sparse(
     transposed: bool = False,
 ) -> torch.Tensor:
     """A sparse tensor of integers from `low` to below `high`."""
-    import torch
-
     return _pruned(torch.randint(low, high, (M, K), device=device), torch.int32 if dtype is None else dtype, transposed)
 
 
@@ -83,7 +71,5 @@ def arange_semi_sparse(
     M: int, K: int, dtype: torch.dtype | None = None, device: str | torch.device = "cuda", transposed: bool = False
 ) -> torch.Tensor:
     """A sparse tensor of the numbers from 0 on."""
-    import torch
-
     made = torch.arange(M * K, device=device).view(M, K)
     return _pruned(made, torch.float16 if dtype is None else dtype, transposed)

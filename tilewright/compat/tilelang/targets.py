@@ -9,17 +9,14 @@ import json
 import os
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.compat.machines import architecture_of, version_of
 from tilewright.compat.testing import is_present
 from tilewright.compat.tilelang.elsewhere import inside
 from tilewright.language.dtypes import NumberType
+from tilewright.libraries import torch
 from tilewright.specialization import InvalidUse
 from tilewright.targets.registry import TARGETS, resolve
-
-if TYPE_CHECKING:
-    import torch
 
 KINDS = {
     "cpu": "cpu", "c": "cpu", "llvm": "cpu", "cuda": "cuda", "cutedsl": "cuda", "tileir": "cuda",

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,8 @@ from tilewright.compat.testing import ResultsDiffer, torch_assert_close
 from tilewright.ir.arguments import storage_shape
 from tilewright.ir.nodes import Buffer, Var
 from tilewright.language.dtypes import NumberType
+from tilewright.libraries import torch
 from tilewright.specialization import InvalidUse
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = [
     "KernelParam", "ResultsDiffer", "TensorSupplyType", "fp8_remove_negative_zeros_", "get_tensor_supply",
@@ -101,8 +99,6 @@ def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, 
     ----------
     shape : in elements.
     """
-    import torch
-
     kind, of = supply, dtype.as_torch()
     if dtype.record.is_packed:
         return torch.randint(0, 256, storage_shape(shape, dtype.record), device=device, dtype=torch.uint8).view(of)
@@ -129,8 +125,6 @@ def is_float8_dtype(dtype: object) -> bool:
 
 def fp8_remove_negative_zeros_(tensor: torch.Tensor) -> None:
     """Make every -0 of a tensor of 8-bit floats a +0, in place."""
-    import torch
-
     if not is_float8_dtype(tensor.dtype):
         raise InvalidUse(f"a tensor of {tensor.dtype} has no floats of eight bits", hint="pass one of T.float8_e4m3fn")
     tensor.view(torch.uint8)[tensor.float() == 0] = 0
@@ -140,7 +134,6 @@ def get_tensor_supply(
     supply_type: TensorSupplyType = TensorSupplyType.Integer,
 ) -> Callable[[KernelParam], torch.Tensor]:
     """A function that makes a tensor for a parameter."""
-    import torch
 
     def supply(param: KernelParam) -> torch.Tensor:
         if param.is_scalar() or not all(isinstance(extent, int) for extent in param.shape):

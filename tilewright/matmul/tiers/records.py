@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tilewright.formats import Format, unpack_plain
 from tilewright.ir.dtypes import ALL, UINT8, DType
 from tilewright.kernels.recipe import WeightFacts
 from tilewright.kernels.record_packing import order_of, pack_records
+from tilewright.libraries import torch
 from tilewright.machine import COLUMNS, SIGNS, FragmentRecords
 from tilewright.matmul.arrays import as_torch, contiguous, placed_like, torch_type, viewed, wait_for_copies
 from tilewright.matmul.packed import PackedWeight
@@ -22,9 +23,6 @@ from tilewright.matmul.record_order import RecordOrder
 from tilewright.ops.rounding import round_float
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
 from tilewright.targets.registry import resolve
-
-if TYPE_CHECKING:
-    import torch
 
 ROOM = {"float16": 2.0**15, "bfloat16": 2.0**126}
 """What a scaled weight may be at most in registers."""
@@ -280,8 +278,6 @@ def _stays(weight: PackedWeight, form: FragmentRecords) -> bool:
 
 def _numbers(found: Sequence[torch.Tensor]) -> list[float]:
     """Tensors of one element as numbers, waited for once."""
-    import torch
-
     return torch.stack(list(found)).tolist()
 
 
@@ -327,8 +323,6 @@ def _pack_on_device(
     form: FragmentRecords, plain: Any, columns: int, bits: int, table: np.ndarray, parts: dict[str, Array]
 ) -> torch.Tensor:
     """`FragmentRecords.pack` by a kernel, where the codes are."""
-    import torch
-
     held = [(name, of) for name, of in (("scales", form.scale), ("zeros", form.zero)) if of is not None]
     kernel = pack_records.for_target(resolve(plain.device.type)[1], form, bits)
     words = torch.empty(form.shape(plain.shape[0], columns), dtype=torch.uint32, device=plain.device)

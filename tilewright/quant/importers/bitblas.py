@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,11 @@ from tilewright.errors import InvalidTensor
 from tilewright.formats import WORD_ORDERS, Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import TILE_ROWS as ROWS
 from tilewright.kernels.recipe import tile_place
+from tilewright.libraries import torch
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,6 @@ class BitblasOrder:
 
     def plain_tensor(self, packed: torch.Tensor, N: int, K: int) -> torch.Tensor:
         """`plain` for a tensor of torch, where it is."""
-        import torch
-
         self.check(N, K)
         codes, share = packed.reshape(-1), max(1, 8 // self.bits)
         if self.bits < 8:

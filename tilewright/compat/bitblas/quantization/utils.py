@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.errors import CannotQuantize, InvalidTensor, NotRepresentable
 from tilewright.formats import WORD_ORDERS, pack_plain, unpack_plain
+from tilewright.libraries import torch
 
 
 def general_compress(lowprecision_weight: np.ndarray, source_bits: int = 4, storage_dtype: Any = np.int8) -> np.ndarray:
@@ -66,8 +67,6 @@ def gen_quant4(k: int, n: int, groupsize: int = -1) -> tuple[Any, Any, Any, Any]
     ------
     CannotQuantize : groups that do not divide k.
     """
-    import torch
-
     group = k if groupsize == -1 else groupsize
     if group < 1 or k % group:
         raise CannotQuantize(f"groups of {groupsize} do not divide K = {k}")

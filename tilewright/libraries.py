@@ -1,0 +1,21 @@
+"""Libraries that a program need not have: each is imported when something of it is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch as torch
+else:
+
+    class _Library:
+        """Stands for a library until somebody asks for what it has."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(importlib.import_module(self._name), name)
+
+    torch = _Library("torch")
