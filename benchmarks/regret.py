@@ -22,12 +22,11 @@ from unittest.mock import patch
 import numpy as np
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels import roofline, tiles
+from tilewright.kernels import HOPPER, ceil_div, roofline, tiles
 from tilewright.kernels.attention_tiles import Attention, AttentionTiles
 from tilewright.kernels.hopper_quant_bytes_choice import ByteWays, byte_quant_ways
 from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
 from tilewright.kernels.repertoire import Ways
-from tilewright.kernels.roofline import HOPPER, ceil_div
 from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
 from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ else:
             self._name = name
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(importlib.import_module(self._name), name)
+            known = self._name in sys.modules  # what torch's compiler follows finds it there
+            return getattr(sys.modules[self._name] if known else importlib.import_module(self._name), name)
 
     torch = _Library("torch")

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import tilewright
 from tilewright.ir.dtypes import DType
-from tilewright.kernels import hopper
-from tilewright.kernels.roofline import Speed, Work, ceil_div, speed_of, took
+from tilewright.kernels import Speed, Work, ceil_div, hopper, speed_of, took
 from tilewright.machine.arch import Arch
 
 FEW_QUERIES = 64

@@ -16,12 +16,11 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels import HOPPER, Tile, Value
 from tilewright.kernels.cluster_sums import add_shares
-from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles, padded_rows
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.macro import Macro
 from tilewright.language.trace import PrimFunc
 

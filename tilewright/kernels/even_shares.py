@@ -12,8 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilewright.language as T
-from tilewright.kernels.roofline import least_share
-from tilewright.kernels.values import Tile, Value
+from tilewright.kernels import Tile, Value, least_share
 from tilewright.language.proxies import Scalar
 
 HELD, PIECE = 16, 8

@@ -13,10 +13,8 @@ import numpy as np
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels.epilogue import PLAIN, Epilogue, stored
+from tilewright.kernels import PLAIN, Epilogue, Number, Speed, Tile, Work, ceil_div, stored
 from tilewright.kernels.repertoire import Ways
-from tilewright.kernels.roofline import Number, Speed, Work, ceil_div
-from tilewright.kernels.values import Tile
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import COLUMNS, FragmentRecords
 

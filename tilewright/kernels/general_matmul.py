@@ -13,9 +13,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels.epilogue import applied, stored
-from tilewright.kernels.recipe import TILE_ROWS, Grouped, Recipe, tile_place
-from tilewright.kernels.values import Tile, Value
+from tilewright.kernels import TILE_ROWS, Grouped, Recipe, Tile, Value, applied, stored, tile_place
 from tilewright.language.proxies import Scalar
 from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc

@@ -15,11 +15,10 @@ import numpy as np
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels import HOPPER, Number, Speed, Tile, Value, speed_of, took
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
-from tilewright.kernels.roofline import HOPPER, Number, Speed, speed_of, took
 from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles, table_of, work_of
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 
 BAND = 8

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed
 from tilewright.kernels.hopper_quant_skinny import FEW, skinny_quant_matmul, skinny_quant_ways
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul, sliced_quant_ways
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
-from tilewright.kernels.roofline import HOPPER, Speed
 from tilewright.kernels.skinny_tiles import StreamWays
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.specialization import JITFactory

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels import PLAIN, Epilogue, Value
 from tilewright.kernels.even_shares import EvenShares, in_panels
 from tilewright.kernels.hopper import in_pieces
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
-from tilewright.kernels.values import Value
 from tilewright.machine import COLUMNS, FragmentRecords
 
 PIECE = 32

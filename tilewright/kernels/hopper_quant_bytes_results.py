@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tilewright.language as T
-from tilewright.kernels.epilogue import stored
+from tilewright.kernels import Tile, Value, stored
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
-from tilewright.kernels.values import Tile, Value
 
 PADDING = 4
 """Elements between rows of staged sums, so that writing columns meets different banks."""

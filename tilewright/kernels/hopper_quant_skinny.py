@@ -15,10 +15,9 @@ import functools
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
+from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, ceil_div, speed_of
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
-from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.hopper import worker_registers
-from tilewright.kernels.roofline import HOPPER, Speed, ceil_div, speed_of
 from tilewright.kernels.skinny_tiles import (
     StreamWays,
     Worker,
@@ -30,7 +29,6 @@ from tilewright.kernels.skinny_tiles import (
     shares_of,
     stream_ways,
 )
-from tilewright.kernels.values import Tile, Value
 from tilewright.machine import COLUMNS, FragmentRecords
 
 FEW = 16

@@ -14,10 +14,9 @@ import functools
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.epilogue import PLAIN, Epilogue
+from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, speed_of
 from tilewright.kernels.hopper import worker_registers
 from tilewright.kernels.hopper_quant_skinny import InvalidShares
-from tilewright.kernels.roofline import HOPPER, Speed, speed_of
 from tilewright.kernels.skinny_tiles import (
     StreamWays,
     Worker,
@@ -29,7 +28,6 @@ from tilewright.kernels.skinny_tiles import (
     shares_of,
     stream_ways,
 )
-from tilewright.kernels.values import Tile, Value
 from tilewright.machine import COLUMNS, FragmentRecords
 
 SLICES = 4

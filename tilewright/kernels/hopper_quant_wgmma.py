@@ -14,8 +14,8 @@ from typing import TypeAlias
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
+from tilewright.kernels import PLAIN, Epilogue, Tile, Value, paired, speed_of, stored
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
-from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
 from tilewright.kernels.even_shares import (
     EvenShares,
     announce,
@@ -27,9 +27,7 @@ from tilewright.kernels.even_shares import (
 )
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.kernels.hopper import consumer_registers, in_pieces
-from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.skinny_tiles import entry_point
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import COLUMNS, FragmentRecords

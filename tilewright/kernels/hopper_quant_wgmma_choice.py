@@ -13,13 +13,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tilewright.kernels import BESIDE, HOPPER, PLAIN, Epilogue, Number, Speed, Work, ceil_div, handed_over, took
 from tilewright.kernels.code_table import table_bytes
-from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.grouped_matmul import expected_tiles, runs_with_rows
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
 from tilewright.kernels.hopper_quant_wgmma import BOXED, HALF, PADDING, SLAB, staged_bytes
 from tilewright.kernels.repertoire import MOST, Ways, groups_of
-from tilewright.kernels.roofline import BESIDE, HOPPER, Number, Speed, Work, ceil_div, handed_over, took
 from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.tuning import Candidate
 

@@ -16,9 +16,8 @@ import math
 import tilewright
 import tilewright.language as T
 from tilewright.formats import Format
+from tilewright.kernels import Recipe, Tile, Value
 from tilewright.kernels.general_matmul import Tensors, entry_point, leave, of_group, packed_zero
-from tilewright.kernels.recipe import Recipe
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 
 WARP = 32

@@ -18,10 +18,9 @@ import operator
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
+from tilewright.kernels import PLAIN, Epilogue, Tile, Value, paired, stored
 from tilewright.kernels.activation_quantization import scale_rows, whole, widened
-from tilewright.kernels.epilogue import PLAIN, Epilogue, paired, stored
 from tilewright.kernels.matmul import by_tiles
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import Arch, DotInstruction, match_operands
 from tilewright.options import InvalidOption

@@ -129,7 +129,7 @@ def speed_of(arch: Arch | None) -> Speed:
     return Speed(arch.cores, arch.rates or HOPPER.rates, products, arch.l2_bytes)
 
 
-def hopper(cores: int | None = None) -> Speed:
+def hopper_speed(cores: int | None = None) -> Speed:
     """A Hopper with so many multiprocessors; an H200 where nobody says."""
     device = device_of("sm_90", cores)
     assert device is not None
@@ -138,7 +138,7 @@ def hopper(cores: int | None = None) -> Speed:
     return Speed(cores or device.cores, device.rates, products, device.l2_bytes)
 
 
-HOPPER = hopper()
+HOPPER = hopper_speed()
 """An H200, for which kernels are made where nobody says a machine."""
 
 

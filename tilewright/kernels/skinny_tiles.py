@@ -14,12 +14,10 @@ from itertools import product
 import numpy as np
 
 import tilewright.language as T
-from tilewright.kernels.epilogue import Epilogue, stored
+from tilewright.kernels import BESIDE, Epilogue, Speed, Tile, Value, Work, ceil_div, stored
 from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.repertoire import Ways
-from tilewright.kernels.roofline import BESIDE, Speed, Work, ceil_div
 from tilewright.kernels.tiles import CLUSTERS
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.language.tensors import TensorType
 from tilewright.machine import COLUMNS, FragmentRecords

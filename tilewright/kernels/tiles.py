@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.kernels import HOPPER, Speed, Value, Work, ceil_div, took
 from tilewright.kernels.hopper import SHARED_BYTES
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, took
-from tilewright.kernels.values import Value
 
 BEGIN = 2000
 """Cycles that blocks cost which begin beside another launch."""

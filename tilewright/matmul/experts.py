@@ -9,8 +9,7 @@ import numpy as np
 
 from tilewright.errors import Unsupported, WrongArgumentDevice, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
-from tilewright.kernels.recipe import Request
+from tilewright.kernels import FUNCTIONS, PAIRED, Request
 from tilewright.libraries import torch
 from tilewright.matmul import arrays
 from tilewright.matmul.grouped_calls import GroupedCall, check_token_scales, epilogue_behind, result_type

@@ -15,8 +15,7 @@ import numpy as np
 from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType, dtype
-from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
-from tilewright.kernels.recipe import UNUSED, Recipe, Request, WeightFacts
+from tilewright.kernels import FUNCTIONS, PAIRED, UNUSED, Recipe, Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.column_order import RUN
 from tilewright.ops.rounding import round_float

@@ -11,8 +11,7 @@ from typing import Any
 
 from tilewright.errors import NotPrepared, Unsupported, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
-from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
-from tilewright.kernels.recipe import Request, WeightFacts
+from tilewright.kernels import FUNCTIONS, PAIRED, Request, WeightFacts
 from tilewright.matmul import arrays
 from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.known_calls import Calls, check_transforms, is_watched, wants_gradients

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.values import Tile, Value
+from tilewright.kernels import HOPPER, Tile, Value
 
 
 @tilewright.jit

@@ -15,7 +15,7 @@ from tilewright.errors import EmulationError, TilewrightError
 from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_lanes, in_rows, prune
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.printer import print_program
-from tilewright.kernels.roofline import hopper
+from tilewright.kernels.roofline import hopper_speed
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
 from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
@@ -292,7 +292,7 @@ def test_parts_make_whole_waves():
 
 @pytest.mark.parametrize("cores", [78, 108, 114, 128, 132, 142])
 def test_parts_cover_the_rows_in_few_waves(cores):
-    speed = hopper(cores)
+    speed = hopper_speed(cores)
     for M, N, K in ((8192, 8192, 8192), (14336, 4096, 4096), (3008, 1111, 2048), (64, 64, 64)):
         parts = sparse_parts(M, N, K, "int8", speed)
         assert sum(rows for rows, _ in parts) == M

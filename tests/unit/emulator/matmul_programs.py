@@ -9,10 +9,10 @@ import numpy as np
 from tilewright.formats import number_format
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir.dtypes import ALL
+from tilewright.kernels import PLAIN, Epilogue, Grouped, Recipe
 from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.epilogue import PLAIN, Epilogue
 from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.fp8_matmul import fp8_matmul
@@ -24,7 +24,6 @@ from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.masked_matmul import masked_matmul
-from tilewright.kernels.recipe import Grouped, Recipe
 from tilewright.kernels.record_packing import order_of, pack_records, places_of, unpack_codes
 from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles

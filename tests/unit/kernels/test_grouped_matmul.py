@@ -6,7 +6,7 @@ import pytest
 from tilewright.errors import WrongArgumentShape
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.grouped_matmul import group_tiles, grouped_matmul
-from tilewright.kernels.roofline import hopper
+from tilewright.kernels.roofline import hopper_speed
 from tilewright.kernels.tiles import Tiles
 from tilewright.matmul import PackedExperts, PackedWeight
 from tilewright.matmul.grouped_calls import GroupedCall
@@ -60,7 +60,7 @@ def test_tiles_fit_their_runs(cores):
     chosen = {}
     for rows in (1, 5, 8, 9, 33, 64, 65, 300, 2000):
         for N in (256, 4096):
-            found = group_tiles(64, rows, N, 4096, speed=hopper(cores))
+            found = group_tiles(64, rows, N, 4096, speed=hopper_speed(cores))
             assert all(one.stages >= 2 and one.stages * (one.block_M + one.block_N) * 128 < 227 << 10 for one in found)
             chosen[rows, N] = found[0]
     assert chosen[5, 4096].swapped and chosen[5, 4096].block_M <= 16

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels import hopper_quant
+from tilewright.kernels import hopper_quant, hopper_speed
 from tilewright.kernels.attention_tiles import Attention
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
 from tilewright.kernels.repertoire import MOST, OWN, WORTH, Kernels, repertoire
-from tilewright.kernels.roofline import hopper
 from tilewright.kernels.tile_choice import DenseProduct, kernels_of, parts_for
 from tilewright.kernels.tiles import PROMOTED, cycles_of_parts
 from tilewright.machine.fragment_records import FragmentRecords
@@ -40,7 +39,7 @@ def test_a_repertoire_is_no_worse_than_any_single_kernel(rows: int, kernels: int
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_dense_kernels_of_a_weight_are_few_and_near_the_best(N: int, K: int, cores: int) -> None:
     """Calls of 200 numbers of rows: the first ones get the kernels that are best for them, all others good ones."""
-    speed = hopper(cores)
+    speed = hopper_speed(cores)
     parts_for.cache_clear()
     kernels_of.cache_clear()
     rows = [int(M) for M in np.random.default_rng(5).permutation(ROWS)]
@@ -99,7 +98,7 @@ def test_kernels_with_promoted_sums_are_few(turned: bool | None) -> None:
 def test_one_query_has_blocks_for_the_machine(cores: int) -> None:
     """Few heads that share keys divide these among as many blocks as there are steps for."""
     for heads, keys in (((4, 28, 4), 777), ((1, 32, 8), 4000), ((8, 32, 32), 2048)):
-        work = Attention(*heads, 1, keys, 128, False, hopper(cores))
+        work = Attention(*heads, 1, keys, 128, False, hopper_speed(cores))
         best = min(work.candidates(), key=work.cycles)
         blocks = heads[0] * (heads[2] if best.together else heads[1]) * best.splits
         steps = -(-keys // best.block_N)
@@ -110,11 +109,11 @@ def test_one_query_has_blocks_for_the_machine(cores: int) -> None:
 @pytest.mark.parametrize(("N", "K"), WEIGHTS)
 def test_low_bit_kernels_of_a_weight_are_few(N: int, K: int, cores: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
-    of_halves = [hopper_quant.chosen(N, K, M, form, speed=hopper(cores)) for M in ROWS]
+    of_halves = [hopper_quant.chosen(N, K, M, form, speed=hopper_speed(cores)) for M in ROWS]
     assert len({(factory, repr(sizes)) for sizes, factory in of_halves}) <= MOST
     assert max(sizes["blocks"] for sizes, _ in of_halves) <= cores
     for operand, promoted in (("int8", False), ("float8_e4m3fn", True)):
         bytes_form = FragmentRecords(4, ALL[operand], ALL["float16"] if promoted else None)
-        of_bytes = [byte_quant_ways(N, K, bytes_form, promoted, speed=hopper(cores)).choice(M) for M in ROWS]
+        of_bytes = [byte_quant_ways(N, K, bytes_form, promoted, speed=hopper_speed(cores)).choice(M) for M in ROWS]
         assert len({repr(sizes) for sizes in of_bytes}) <= MOST
         assert max(sizes["blocks"] for sizes in of_bytes) <= cores

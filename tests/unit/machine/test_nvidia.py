@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.roofline import Work, hopper, speed_of, took
+from tilewright.kernels.roofline import Work, hopper_speed, speed_of, took
 from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import ceil_div, cycles, cycles_of_parts
 from tilewright.machine.nvidia import DEVICES, device_of
@@ -55,7 +55,7 @@ def test_more_of_anything_takes_no_less_time() -> None:
     """And a machine that does more of anything takes no longer."""
     chance = np.random.default_rng(3)
     for _ in range(200):
-        speed, blocks = hopper(int(chance.choice(CORES))), int(chance.integers(1, 2000))
+        speed, blocks = hopper_speed(int(chance.choice(CORES))), int(chance.integers(1, 2000))
         spans = {"steps": 7, "products": 20, "shared": 17, "loads": 17, "memory": 28, "lanes": 17, "handed": 10}
         sizes = {name: float(2 ** chance.uniform(0, span)) for name, span in spans.items()}
         turns = -(-blocks // speed.cores)
@@ -78,7 +78,7 @@ def test_more_of_anything_takes_no_less_time() -> None:
 def test_tiles_of_every_machine_are_plausible(cores: int, N: int, K: int) -> None:
     """Enough blocks for the machine where there is work for them, no more waves than tiles twice as large would have, and no fewer
     cycles on fewer multiprocessors."""
-    speed = hopper(cores)
+    speed = hopper_speed(cores)
     for M in (1, 16, 63, 200, 777, 1100, 4096):
         tiles = DenseProduct(N, K, speed=speed).fastest_tiles(M)
         blocks = ceil_div(M, tiles.block_M) * ceil_div(N, tiles.block_N) * tiles.splits
@@ -92,7 +92,7 @@ def test_tiles_of_every_machine_are_plausible(cores: int, N: int, K: int) -> Non
 
 
 def test_a_target_says_how_many_multiprocessors_and_so_which_gpu() -> None:
-    assert speed_of(resolve("cuda -arch=sm_90a -cores=78")[1]) == hopper(78) != hopper(114)
-    assert speed_of(resolve("cuda -arch=sm_90a")[1]) == hopper()
+    assert speed_of(resolve("cuda -arch=sm_90a -cores=78")[1]) == hopper_speed(78) != hopper_speed(114)
+    assert speed_of(resolve("cuda -arch=sm_90a")[1]) == hopper_speed()
     of_rest = speed_of(resolve("cuda -arch=sm_90a -cores=100")[1])
-    assert of_rest.cores == 100 and of_rest.rates == hopper().rates
+    assert of_rest.cores == 100 and of_rest.rates == hopper_speed().rates

@@ -13,11 +13,9 @@ import numpy as np
 
 from tilewright.formats import Format
 from tilewright.ir.dtypes import ALL, DType
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels import Epilogue, Request, WeightFacts, speed_of
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
-from tilewright.kernels.recipe import Request, WeightFacts
-from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, torch_type

@@ -11,9 +11,8 @@ import numpy as np
 
 from tilewright.errors import Unsupported
 from tilewright.ir.dtypes import dtype
+from tilewright.kernels import FUNCTIONS, PAIRED, Request, WeightFacts
 from tilewright.kernels.activation_quantization import quantize_activations
-from tilewright.kernels.epilogue import FUNCTIONS, PAIRED
-from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.packed import PackedWeight

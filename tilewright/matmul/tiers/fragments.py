@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels import Epilogue, Request, WeightFacts, speed_of
 from tilewright.kernels.fragment_matmul import FragmentWays, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
-from tilewright.kernels.recipe import Request, WeightFacts
-from tilewright.kernels.roofline import speed_of
 from tilewright.machine import Arch, FragmentRecords
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands

@@ -14,11 +14,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import ALL, UINT32
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels import Epilogue, Request, Speed, WeightFacts, speed_of
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways, fitted
-from tilewright.kernels.recipe import Request, WeightFacts
-from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.tiers.base import Machine, Prepared, kept_under, made_once

@@ -11,9 +11,8 @@ import numpy as np
 
 from tilewright.formats import Format, number_format
 from tilewright.ir.dtypes import DType, dtype, pack
-from tilewright.kernels.epilogue import Epilogue
+from tilewright.kernels import Epilogue, Request, WeightFacts
 from tilewright.kernels.quant_matmul import quant_matmul
-from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.packed import PackedWeight

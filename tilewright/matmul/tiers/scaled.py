@@ -10,9 +10,8 @@ from dataclasses import asdict
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
+from tilewright.kernels import Request, WeightFacts, speed_of
 from tilewright.kernels.dense_matmul import SCALES_AT, dense_matmul, scaled_matmul
-from tilewright.kernels.recipe import Request, WeightFacts
-from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tiles import BLOCK, Parts, Tiles
 from tilewright.machine.arch import Arch
