@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.conversion.readers import Tensors, Weights, smoothed_if_said
+from tilewright.conversion.readers import Tensors, Weights
 from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
 from tilewright.conversion.words import block_of
 from tilewright.errors import InvalidTensor
@@ -32,7 +32,7 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     names = (inverse, *(f"{layer}.{one}" for one in ("weight_scale", "scale_weight", "scale", "qscale_weight")))
     scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
     if weight.dtype.name in ("int8", "uint8"):
-        return {layer: from_mxfp4(weight.view(np.uint8), scale, name=layer)}
+        return from_mxfp4(weight.view(np.uint8), scale, name=layer)
     block = settings.get("weight_block_size")
     for entry in weights_settings(settings, layer):
         block = entry.get("block_structure") if entry.get("strategy") == "block" else block
@@ -54,8 +54,7 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         if blocks and whole and scale.shape != tuple(-(-one // part) for one, part in zip(weight.shape, blocks)):
             blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
     group = groups_of_layer(settings, layer)
-    made = from_float_quantized(weight, scale, block=blocks, group=group, name=layer)
-    return {layer: smoothed_if_said(made, tensors, layer)}
+    return from_float_quantized(weight, scale, block=blocks, group=group, name=layer)
 
 
 def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -68,12 +67,12 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
             layer: from_mxfp6(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)
         }
     if weight.dtype.name == "uint8":
-        return {layer: from_mxfp4(weight, scale, name=layer)}
+        return from_mxfp4(weight, scale, name=layer)
     if weight.dtype.name == "int8":
         points = None if zeros is None or not zeros.any() else zeros
-        return {layer: from_int_quantized(weight, scale, points, group=group, name=layer)}
+        return from_int_quantized(weight, scale, points, group=group, name=layer)
     if weight.dtype.name != "int32":
-        return {layer: from_float_quantized(weight, scale, group=group, name=layer)}
+        return from_float_quantized(weight, scale, group=group, name=layer)
     order, kind = (
         (settings.get("export") or {}).get("pack_method", "reorder"),
         _quark_kind(settings, layer, "int4", "uint4"),
@@ -85,7 +84,7 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     if zeros is not None or kind == "uint4":
         points = take(tensors, layer, ".weight_zero_point", "Quark")
     points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
-    return {layer: from_awq(weight ^ sign, points ^ sign, scale, group=group, name=layer)}
+    return from_awq(weight ^ sign, points ^ sign, scale, group=group, name=layer)
 
 
 def _quark_kind(settings: Settings, layer: str, *known: str) -> str:
@@ -113,21 +112,16 @@ def bitnet(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """transformers' BitNet."""
     divides = str(settings.get("linear_class", "bitlinear")).lower() == "bitlinear"
     bias = tensors.get(f"{layer}.bias")
-    weight = from_hf_bitnet(
-        tensors[f"{layer}.weight"],
-        tensors[f"{layer}.weight_scale"],
-        divides=divides,
-        name=layer,
-        out_features=None if bias is None else bias.size,
-    )
-    return {layer: weight}
+    rows = None if bias is None else bias.size
+    weight, scale = tensors[f"{layer}.weight"], tensors[f"{layer}.weight_scale"]
+    return from_hf_bitnet(weight, scale, divides=divides, name=layer, out_features=rows)
 
 
 def mxfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """gpt-oss: one weight, or one for each expert."""
     blocks, scales = tensors[f"{layer}_blocks"], tensors[f"{layer}_scales"]
     if blocks.ndim < 4:
-        return {layer: from_mxfp4(blocks, scales, name=layer)}
+        return from_mxfp4(blocks, scales, name=layer)
     if blocks.ndim > 4 or scales.shape[:1] != blocks.shape[:1]:
         raise InvalidTensor(f"{layer}_blocks is {list(blocks.shape)} beside scales of {list(scales.shape)}")
     return {f"{layer}.{e}": from_mxfp4(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
@@ -158,7 +152,7 @@ def nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     group = next((size for size in said if size not in (None, -1)), None)
     runs = packed.shape[-1] * 2 // max(scales.shape[-1], 1) if packed.ndim == scales.ndim == 2 else 0
     group = group or (runs if runs in (16, 32) else 16)
-    return {layer: smoothed_if_said(from_nvfp4(*parts, group=group, name=layer), tensors, layer)}
+    return from_nvfp4(*parts, group=group, name=layer)
 
 
 def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -178,20 +172,13 @@ def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
                 f"{second} is {list(tensors[second].shape)}, {found[0]}, where one positive number is due"
             )
     if scales.dtype.name in ("uint8", "float8_e8m0fnu"):
-        return {layer: smoothed_if_said(from_mxfp4(packed, scales, name=layer), tensors, layer)}
-    weight = from_modelopt_int4(packed, scales, group=groups_of_layer(settings, layer), name=layer)
-    return {layer: smoothed_if_said(weight, tensors, layer)}
-
-
-def packed_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """compressed-tensors' form; its scale of the whole weight divides."""
-    parts = (tensors[layer + ending] for ending in (".weight_packed", ".weight_scale", ".weight_global_scale"))
-    return {layer: from_nvfp4(*parts, divides=True, name=layer)}
+        return from_mxfp4(packed, scales, name=layer)
+    return from_modelopt_int4(packed, scales, group=groups_of_layer(settings, layer), name=layer)
 
 
 def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' mxfp4 and mxfp6, which is e2m3: 16 or 24 bytes beside each scale."""
     packed, scales = matrix(tensors, f"{layer}.weight_packed"), matrix(tensors, f"{layer}.weight_scale")
     if packed.shape[-1] == 24 * scales.shape[-1]:
-        return {layer: from_mxfp6(packed, scales, to="e2m3", name=layer)}
-    return {layer: from_mxfp4(packed, scales, name=layer)}
+        return from_mxfp6(packed, scales, to="e2m3", name=layer)
+    return from_mxfp4(packed, scales, name=layer)

@@ -17,8 +17,10 @@ from tilewright.conversion.settings import Settings
 from tilewright.conversion.settings import declared_activations as settings_activations
 from tilewright.conversion.strays import Layer, check_rest
 from tilewright.errors import InvalidTensor, TilewrightError
-from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE, SUFFIXES
+from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE, SUFFIXES, read_weight
+from tilewright.quant.importers import from_marlin, from_nvfp4, read_bitsandbytes, read_hqq, read_torchao
 from tilewright.quant.importers.arrays import FLOATS
+from tilewright.quant.importers.assemble import smoothed
 from tilewright.quant.importers.bitsandbytes import STATES
 from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
@@ -39,7 +41,7 @@ class Form:
     main : ending of the tensor with the codes.
     others : endings of the tensors that may go with it.
     holds : whether a tensor of that ending is such a weight: by its companions, its type and the settings.
-    read : the weights, by name: one, or one an expert.
+    read : the weight, or weights by name, one an expert.
     methods : what a configuration calls the way of quantising.
     extra : tensors that become others beside the weights, by name: biases of experts.
     """
@@ -47,7 +49,7 @@ class Form:
     main: str
     others: tuple[str, ...]
     holds: Callable[[Tensors, str, Settings], bool]
-    read: Callable[[Tensors, str, Settings], dict[str, QuantizedWeight]]
+    read: Callable[[Tensors, str, Settings], readers.Weights]
     methods: tuple[str, ...] = field(default=())
     extra: Callable[[Tensors, str], dict[str, np.ndarray]] = lambda tensors, layer: {}
 
@@ -84,7 +86,11 @@ def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, 
     InvalidTensor, MissingTensor : tensors that make no weight of that form.
     """
     try:
-        return FORMS[layer.form].read(tensors, layer.name, settings)
+        found = FORMS[layer.form].read(tensors, layer.name, settings)
+        if isinstance(found, QuantizedWeight):  # activations may be multiplied by modelopt's factors first
+            factors = f"{layer.name}.pre_quant_scale"
+            found = {layer.name: smoothed(found, tensors[factors] if factors in layer.tensors else None, factors)}
+        return found
     except TilewrightError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -165,7 +171,7 @@ def _is_modelopt_int4(tensors: Tensors, layer: str, settings: Settings) -> bool:
 
 FORMS: dict[str, Form] = {
     "tilewright": Form(f".{CODES}", tuple(f".{s}" for s in SUFFIXES[1:]),
-        _has_any(f".{METADATA}", f".{METADATA_BEFORE}"), readers.own,
+        _has_any(f".{METADATA}", f".{METADATA_BEFORE}"), lambda t, n, s: read_weight(t, n),
         ("tilewright",)),
     "awq": Form(".qweight", (".qzeros", ".scaled_zeros", ".scales"), _is_awq, readers.awq, ("awq",)),
     "bitblas": Form(
@@ -173,19 +179,22 @@ FORMS: dict[str, Form] = {
         s: "bitblas" in (s.get("checkpoint_format"), s.get("quant_method")),
         readers.bitblas, ("bitblas", "gptq", "awq"),
     ),
-    "gptq-marlin": Form(".B", (".s",), _has(".s"), readers.gptq_marlin, ("gptq", "marlin")),
+    "gptq-marlin": Form(".B", (".s",), _has(".s"),
+        lambda t, n, s: from_marlin(t[n + ".B"], t[n + ".s"], bits=s.get("bits", 4), name=n), ("gptq", "marlin")),
     "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), lambda t, n, s: bool(s), readers.gptq, ("gptq",)),
     "bitsandbytes": Form(
         ".weight", tuple(".weight" + ending for ending in _BNB),
         _has_any(*(".weight" + state for state in STATES.values())),
-        readers.bitsandbytes, ("bitsandbytes",),
+        lambda t, n, s: read_bitsandbytes(t, f"{n}.weight"), ("bitsandbytes",),
     ),
     "bitsandbytes-int8": Form(
         ".weight", (".SCB", ".weight_format"), _has(".SCB"), readers.bitsandbytes_int8, ("bitsandbytes",)
     ),
-    "hqq": Form(".W_q", tuple("." + name for name in _HQQ), _has(".scale", ".zero"), readers.hqq, ("hqq",)),
+    "hqq": Form(".W_q", tuple("." + name for name in _HQQ), _has(".scale", ".zero"),
+        lambda t, n, s: read_hqq(t, n), ("hqq",)),
     "torchao": Form(
-        "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"), readers.torchao,
+        "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"),
+        lambda t, n, s: read_torchao(t, n, getattr(t, "metadata", {})),
         ("torchao",)
     ),
     "quanto": Form(
@@ -199,7 +208,8 @@ FORMS: dict[str, Form] = {
     "nvfp4-pack-quantized": Form(
         ".weight_packed", (".weight_scale", ".weight_global_scale", *_STATIC),
         _has(".weight_scale", ".weight_global_scale"),
-        floats.packed_nvfp4, _PACKED,
+        lambda t, n, s: from_nvfp4(*(t[n + end] for end in (".weight_packed", ".weight_scale", ".weight_global_scale")),
+            divides=True, name=n), _PACKED,
     ),
     "mx-pack-quantized": Form(
         ".weight_packed", (".weight_scale", *_STATIC),

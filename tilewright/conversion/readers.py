@@ -12,7 +12,6 @@ import numpy as np
 from tilewright.checkpoints.gguf import GGUFTensor
 from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
 from tilewright.errors import InvalidTensor, MissingTensor
-from tilewright.quant.files import read_weight
 from tilewright.quant.importers import (
     from_awq,
     from_awq_fast,
@@ -25,12 +24,8 @@ from tilewright.quant.importers import (
     from_marlin,
     from_mlx,
     from_pack_quantized,
-    read_bitsandbytes,
-    read_hqq,
-    read_torchao,
 )
 from tilewright.quant.importers.arrays import matrix, take
-from tilewright.quant.importers.assemble import smoothed
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
@@ -40,12 +35,8 @@ from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
 
 Tensors = Mapping[str, np.ndarray]
-Weights = dict[str, QuantizedWeight]
-
-
-def own(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """tilewright's own."""
-    return {layer: read_weight(tensors, layer)}
+Weights = QuantizedWeight | dict[str, QuantizedWeight]
+"""That of a layer, or several by their names."""
 
 
 # GPTQ, AWQ and their kin --------------------------------------------------------------------------------
@@ -68,7 +59,7 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         raise InvalidTensor(
             f"{layer}.qweight is there, where the configuration says the form {form}", hint="is it of this checkpoint?"
         )
-    weight = from_gptq(
+    return from_gptq(
         words,
         zeros,
         scales,
@@ -80,7 +71,6 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         group=groups_said(settings) if several else settings.get("group_size"),
         name=layer,
     )
-    return {layer: weight}
 
 
 def _borrows(settings: Settings) -> bool:
@@ -107,12 +97,6 @@ def _words(scales: np.ndarray, bits: int) -> int:
     return -(-int(scales.shape[1]) * bits // 32)
 
 
-def gptq_marlin(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """GPTQ saved for the Marlin kernel, ``B`` and ``s``."""
-    scales = take(tensors, layer, ".s", "Marlin")
-    return {layer: from_marlin(tensors[f"{layer}.B"], scales, bits=settings.get("bits", 4), name=layer)}
-
-
 def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """AWQ in any of its forms; zero points in floats (llm-awq: ``scaled_zeros``) are gemv_fast's alone."""
     form = _one_of(settings, "version", "checkpoint_format", "format") or "gemm"
@@ -120,22 +104,22 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     bits, group = settings.get("bits", settings.get("w_bit", 4)), settings.get("group_size")
     points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
     if points is not None and points.dtype.kind != "i":
-        return {layer: from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)}
+        return from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)
     if form == "marlin":
-        return {layer: from_marlin(words, scales, bits=bits, name=layer)}
+        return from_marlin(words, scales, bits=bits, name=layer)
     if form not in AWQ_FORMS and form != "llm-awq":
         raise InvalidTensor(f"{layer}: no AWQ form {form!r}", hint=f"known: {', '.join(AWQ_FORMS)}")
     form = "gemv" if form == "gemv" else "gemm"
     zeros = take(tensors, layer, ".qzeros", "AWQ")
     given = groups_said(settings) if settings.get("extra_config") else group
-    return {layer: from_awq(words, zeros, scales, form=form, group=given, bits=bits, name=layer)}
+    return from_awq(words, zeros, scales, form=form, group=given, bits=bits, name=layer)
 
 
 def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """GPTQModel's checkpoints for BitBLAS: rows of interleaved words, codes of 8 bits as they are."""
     packed, bits = matrix(tensors, f"{layer}.qweight"), settings.get("bits", 4)
     zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
-    weight = from_bitblas(
+    return from_bitblas(
         packed,
         take(tensors, layer, ".scales", "BitBLAS"),
         zeros,
@@ -147,7 +131,6 @@ def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         fast_decoding=bits < 8,
         name=layer,
     )
-    return {layer: weight}
 
 
 def mlx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -166,7 +149,7 @@ def mlx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         mode, bits, group = known.get(words.shape[-1] * 32 // scales.shape[-1], mode), None, None
     read = functools.partial(from_mlx, mode=mode or "affine", bits=bits, group=group)
     if words.ndim != 3:
-        return {layer: read(*parts, name=layer)}
+        return read(*parts, name=layer)
     if any(one is not None and len(one) != len(words) for one in parts):
         raise InvalidTensor(f"{layer} has {len(words)} experts in its weight, others in what is beside it")
     experts = _MLX_EXPERTS.sub(lambda found: f".experts.{_MLX_FC.get(found[1], found[1])}", layer)
@@ -179,16 +162,6 @@ _MLX_FC = {"fc1": "up_proj", "fc2": "down_proj"}
 """What MLX calls the two layers of experts without gates."""
 
 
-def hqq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """HQQ."""
-    return {layer: read_hqq(tensors, layer)}
-
-
-def torchao(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """torchao, whose kinds of tensors are in the metadata of the files."""
-    return {layer: read_torchao(tensors, layer, getattr(tensors, "metadata", {}))}
-
-
 def quanto(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """Quanto's int8 and fp8.  Its 4 and 2 bits lie in groups of a matrix whose shape no file has."""
     if f"{layer}.weight._data._data" in tensors:
@@ -199,15 +172,10 @@ def quanto(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         )
     codes, scales = tensors[f"{layer}.weight._data"], take(tensors, layer, ".weight._scale", "Quanto")
     read = from_int_quantized if codes.dtype.name == "int8" else from_float_quantized
-    return {layer: read(codes, scales, name=layer)}
+    return read(codes, scales, name=layer)
 
 
 # bitsandbytes -------------------------------------------------------------------------------------------
-
-
-def bitsandbytes(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """nf4 and fp4."""
-    return {layer: read_bitsandbytes(tensors, f"{layer}.weight")}
 
 
 def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
@@ -217,7 +185,7 @@ def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weigh
         raise InvalidTensor(
             f"{layer}.weight is in the order of a GPU's kernel", hint="weight_format 0 (row by row) can be read"
         )
-    return {layer: from_bitsandbytes_int8(tensors[f"{layer}.weight"], tensors[f"{layer}.SCB"], name=layer)}
+    return from_bitsandbytes_int8(tensors[f"{layer}.weight"], tensors[f"{layer}.SCB"], name=layer)
 
 
 # compressed-tensors, fp8, fp4 ---------------------------------------------------------------------------
@@ -244,13 +212,13 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     _check_said(tensors, layer, settings)
     if packed.dtype.name == "int8":  # int4-quantized: the even column in the low half
         halves = np.stack([packed << 4 >> 4, packed >> 4], -1).reshape(len(packed), -1)
-        return {layer: _integers(halves, tensors, layer, settings)}
+        return _integers(halves, tensors, layer, settings)
     shape = take(tensors, layer, ".weight_shape", "packed")
     said = [entry.get("num_bits") or 4 for entry in weights_settings(settings, layer)]
     columns = int(shape[1]) if shape.shape == (2,) else 0
     known = (*said, 4, 8, 2, 3, 5, 6, 7, 1)
     fitting = [bits for bits in known if packed.shape[-1] in words_of(bits, columns)[: 2 if bits in said else 1]]
-    weight = from_pack_quantized(
+    return from_pack_quantized(
         packed,
         take(tensors, layer, ".weight_scale", "packed"),
         shape,
@@ -260,18 +228,12 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         group=groups_of_layer(settings, layer),
         name=layer,
     )
-    return {layer: weight}
-
-
-def smoothed_if_said(weight: QuantizedWeight, tensors: Tensors, layer: str) -> QuantizedWeight:
-    """The weight for activations that modelopt multiplies by ``pre_quant_scale`` first, where there is one."""
-    return smoothed(weight, tensors.get(f"{layer}.pre_quant_scale"), f"{layer}.pre_quant_scale")
 
 
 def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' int8."""
     _check_said(tensors, layer, settings)
-    return {layer: smoothed_if_said(_integers(tensors[f"{layer}.weight"], tensors, layer, settings), tensors, layer)}
+    return _integers(tensors[f"{layer}.weight"], tensors, layer, settings)
 
 
 def _integers(values: np.ndarray, tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
