@@ -19,18 +19,10 @@ TILE, THREADS, STAGES = (64, 64), 128, 3
 
 @tilewright.jit
 def fp8_matmul(
-    N: int,
-    K: int,
-    A_dtype: str = "float8_e4m3fn",
-    B_dtype: str | None = None,
-    out: str = "float32",
-    kinds: tuple[str, str] = ("tensor", "tensor"),
-    group: int = 0,
-    each: int = 1,
-    transpose_B: bool = False,
-    exact: bool = False,
-    fast: bool = False,
-) -> PrimFunc:
+    N: int, K: int, A_dtype: str = "float8_e4m3fn", B_dtype: str | None = None, out: str = "float32",
+    kinds: tuple[str, str] = ("tensor", "tensor"), group: int = 0, each: int = 1, transpose_B: bool = False,
+    exact: bool = False, fast: bool = False,
+) -> PrimFunc:  # fmt: skip
     """Product of two matrices with scales.
 
     Parameters
@@ -47,6 +39,7 @@ def fp8_matmul(
     ``[ceil(N / each), K / group]``) and ``C[M, N]``; any M.
     """
     M = T.dynamic("M")
+    how = {"transpose_B": transpose_B, "exact": exact, "fast": fast}
     grouped = "groups" in kinds
     deep = group * max(STEP // group, 1) if grouped else STEP  # whole groups
     rows, columns = TILE
@@ -87,17 +80,7 @@ def fp8_matmul(
                 T.copy(B[(column, k * deep) if transpose_B else (k * deep, column)], b)
                 of_a = scale(scales_A, kinds[0], row, rows, 1, k)
                 of_b = scale(scales_B, kinds[1], column, columns, each, k)
-                T.fp8_scaled_matmul(
-                    a,
-                    of_a,
-                    b,
-                    of_b,
-                    total,
-                    transpose_B=transpose_B,
-                    exact=exact,
-                    fast=fast,
-                    scale_block_size=group if grouped else None,
-                )
+                T.fp8_scaled_matmul(a, of_a, b, of_b, total, scale_block_size=group if grouped else None, **how)
             T.copy(total, C[row, column])
 
     return fp8_matmul

@@ -45,18 +45,9 @@ Scale = tuple[str, int, int]
 
 
 def fp8_scaled_matmul(
-    a: Any,
-    a_scale: Array,
-    b: object,
-    b_scale: object,
-    *,
-    transpose_B: bool = False,
-    block_N: int | None = None,
-    out_dtype: object = "float32",
-    exact: bool = False,
-    fast: bool = False,
-    target: object = None,
-) -> Array:
+    a: Any, a_scale: Array, b: object, b_scale: object, *, transpose_B: bool = False, block_N: int | None = None,
+    out_dtype: object = "float32", exact: bool = False, fast: bool = False, target: object = None,
+) -> Array:  # fmt: skip
     """``(a * a_scale) @ (b * b_scale)`` of torch tensors or NumPy arrays.
 
     Parameters
@@ -105,17 +96,9 @@ def fp8_scaled_matmul(
 
 
 def _multiply(
-    a: Array,
-    a_scale: Array,
-    b: Any,
-    b_scale: Any,
-    transpose_B: bool,
-    block_N: int | None,
-    out_dtype: object,
-    exact: bool,
-    fast: bool,
-    target: object = None,
-) -> Array:
+    a: Array, a_scale: Array, b: Any, b_scale: Any, transpose_B: bool, block_N: int | None, out_dtype: object,
+    exact: bool, fast: bool, target: object = None,
+) -> Array:  # fmt: skip
     """See `fp8_scaled_matmul`; nobody follows what is computed."""
     device = device_of(a, "a")
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}
@@ -192,6 +175,11 @@ class Call:
     exact: bool
     fast: bool
 
+    @property
+    def types(self) -> tuple[str, str, str]:
+        """Of the operands and the result."""
+        return self.A_dtype, self.B_dtype, self.out
+
 
 def _runner(target: object) -> Any:
     def run(kernel: Kernel, arguments: tuple[object, ...]) -> None:
@@ -260,64 +248,32 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., object]]:
     if by_descriptor and call.transpose_B and (call.scale_a, call.scale_b) == blocks:
         product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), promoted=True, in_blocks=True)
         parts = parts_for(product, call.M)
-        kernel = scaled_matmul.for_target(
-            arch, call.N, call.K, call.A_dtype, call.B_dtype, call.out, "group", "block", tiles=parts
-        )
+        kernel = scaled_matmul.for_target(arch, call.N, call.K, *call.types, "group", "block", tiles=parts)
         return kernel, lambda a, b, of_a, of_b, out: (a, b, with_rows_at(SCALES_AT, of_a.T), contiguous(of_b), out)
     groups = {scale[1] for scale in (call.scale_a, call.scale_b) if scale[0] == "groups"}
     if len(groups) > 1 or (call.scale_a[0] == "groups" and call.scale_a[2] > 1):
         raise Unsupported(
             "scales of groups of several sizes, or of several rows of a", ("groups of one size, a line for each row",)
         )
-    kernel = fp8_matmul.for_target(
-        arch,
-        call.N,
-        call.K,
-        call.A_dtype,
-        call.B_dtype,
-        call.out,
-        kinds,
-        next(iter(groups), 0),
-        call.scale_b[2],
-        call.transpose_B,
-        call.exact,
-        call.fast,
-    )
+    group, how = next(iter(groups), 0), (call.transpose_B, call.exact, call.fast)
+    kernel = fp8_matmul.for_target(arch, call.N, call.K, *call.types, kinds, group, call.scale_b[2], *how)
     return kernel, lambda a, b, of_a, of_b, out: (a, contiguous(of_a), b, contiguous(of_b), out)
 
 
 def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[..., object]]:
     """A kernel of warpgroup instructions whose scales are applied to finished sums."""
     by_token, by_channel = call.scale_a[0] == "lines", call.scale_b[0] == "lines"
+    how = {"transpose_B": call.transpose_B, "promote": not call.fast}
     if call.M <= FEW_ROWS and alike:
         few = few_rows_matmul.for_target(
-            arch,
-            call.N,
-            call.K,
-            call.A_dtype,
-            call.out,
-            room_for(call.M),
-            transpose_B=call.transpose_B,
-            scaled=True,
-            promote=not call.fast,
+            arch, call.N, call.K, call.A_dtype, call.out, room_for(call.M), scaled=True, **how
         )
         return few, lambda a, b, of_a, of_b, out: (a, _spread(of_a, call.M), b, _spread(of_b, call.N), out)
     swapped = None if call.transpose_B else True  # lanes transpose a weight that lies across
     product = DenseProduct(call.N, call.K, call.A_dtype, speed_of(arch), swapped, promoted=not call.fast)
     parts = parts_for(product, call.M)
-    kernel = scaled_matmul.for_target(
-        arch,
-        call.N,
-        call.K,
-        call.A_dtype,
-        call.B_dtype,
-        call.out,
-        "token" if by_token else "tensor",
-        "channel" if by_channel else "tensor",
-        transpose_B=call.transpose_B,
-        tiles=parts,
-        promote=not call.fast,
-    )
+    kinds = ("token" if by_token else "tensor"), ("channel" if by_channel else "tensor")
+    kernel = scaled_matmul.for_target(arch, call.N, call.K, *call.types, *kinds, tiles=parts, **how)
     return kernel, lambda a, b, of_a, of_b, out: (a, b, contiguous(of_a), contiguous(of_b), out)
 
 
