@@ -40,6 +40,13 @@ Others: TypeAlias = tuple[Tile, Tile, Tile | None]
 
 Place: TypeAlias = tuple[Value, Value, Value]
 
+Stretch: TypeAlias = tuple[Value, Value, Value]
+"""Copies of weights that a block takes of a tile: the first one, how many, and how many it has taken before."""
+
+Slot: TypeAlias = tuple[Value, int]
+Ring: TypeAlias = tuple[Tile, Channel]
+Heights: TypeAlias = tuple[int, ...]
+
 Rings: TypeAlias = tuple[Tile, Tile, Channel, Channel, Tile | None]
 """Slots of activations and weights, the channels that announce them, and the table of values of codes."""
 
@@ -155,21 +162,14 @@ def wgmma_quant_matmul(
 
     @T.macro
     def multiply(
-        which: Value,
-        rings: Rings,
-        codes: list[Tile],
-        total: Tile,
-        before: Value,
-        count: Value,
-        left: Value | None,
-        steps: Value,
+        which: Value, rings: Rings, codes: list[Tile], total: Tile, stretch: Stretch, left: Value | None, steps: Value
     ) -> None:
         """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left.
 
         Who has started a product decodes the next 64 columns. Where tiles are high the first ones of the next tile are
         decoded beside the last product of this one, if the block's `steps` copies go on.
         """
-        a_ring, _, activations, weights, _ = rings
+        (a_ring, _, activations, weights, _), (_, count, before) = rings, stretch
         ends = before + count
         T.clear(total)
         for step in T.serial(count):
@@ -207,13 +207,7 @@ def wgmma_quant_matmul(
 
     @T.macro
     def multiply_rows(
-        operand: Tile,
-        a_ring: Tile,
-        slot: tuple[Value, int],
-        total: Tile,
-        left: Value | None,
-        among: tuple[int, ...],
-        begins: Value,
+        operand: Tile, a_ring: Tile, slot: Slot, total: Tile, left: Value | None, among: Heights, begins: Value
     ) -> None:
         """A product with the rows of A in one slot: as many as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
@@ -222,9 +216,7 @@ def wgmma_quant_matmul(
             multiply_rows(operand, a_ring, slot, total, left, among[1:], begins)
 
     @T.macro
-    def multiply_slot(
-        operand: Tile, a_ring: Tile, slot: tuple[Value, int], total: Tile, height: int, begins: Value
-    ) -> None:
+    def multiply_slot(operand: Tile, a_ring: Tile, slot: Slot, total: Tile, height: int, begins: Value) -> None:
         """A product with so many rows of A, in this warpgroup's turn."""
         if in_turns:
             T.take_turn(begins)
@@ -233,11 +225,9 @@ def wgmma_quant_matmul(
             T.pass_turn()
 
     @T.macro
-    def multiply_by_groups(
-        which: Value, rings: Rings, codes: list[Tile], total: Tile, before: Value, count: Value
-    ) -> None:
+    def multiply_by_groups(which: Value, rings: Rings, codes: list[Tile], total: Tile, stretch: Stretch) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
-        a_ring, w_ring, activations, weights, table = rings
+        (a_ring, w_ring, activations, weights, table), (_, count, before) = rings, stretch
         sums = T.alloc_fragment((own, tokens), "float32")
         scale = T.alloc_fragment((own,), "float32")
         T.clear(total)
@@ -331,13 +321,12 @@ def wgmma_quant_matmul(
                                 value = epilogue.before_residual(value, factor[expert], shift[i])
                             staged[which, j - begin, i - t * SLAB] = stored(value, kept)
                     T.sync_threads()
-                    put(which, staged, residual, C, first_token + begin, height, end, first + t * SLAB)
+                    put(which, staged, residual, C, (first_token + begin, height, end), first + t * SLAB)
 
     @T.macro
-    def put(
-        which: Value, staged: Tile, residual: Tile, C: Tile, first_token: Value, height: int, end: Value, first: Value
-    ) -> None:
-        """Finished sums of so many rows into C."""
+    def put(which: Value, staged: Tile, residual: Tile, C: Tile, rows: tuple[Value, int, Value], first: Value) -> None:
+        """Finished sums of some rows into C."""
+        first_token, height, end = rows
         if epilogue.pairs:
             for j, i in T.Parallel(height, SLAB // 2):
                 if first_token + j < end:
@@ -382,10 +371,10 @@ def wgmma_quant_matmul(
             worked = worked + count
             if count > 0:
                 if promoted:
-                    multiply_by_groups(which, rings, codes, total, before, count)
+                    multiply_by_groups(which, rings, codes, total, (begin, count, before))
                 else:
                     left = left_of(tile, shares, runs, rank)
-                    multiply(which, rings, codes, total, before, count, left, shares.steps)
+                    multiply(which, rings, codes, total, (begin, count, before), left, shares.steps)
                 T.pdl_sync()
                 if begin > 0:
                     place = (shares.own * sharing + rank) * warpgroups + which
@@ -439,9 +428,7 @@ def wgmma_quant_matmul(
                     weights.publish(before + step)
 
     @T.macro
-    def bring_activations(
-        A: Tile, a_ring: Tile, activations: Channel, runs: Runs, shares: EvenShares, rank: Value
-    ) -> None:
+    def bring_activations(A: Tile, ring: Ring, runs: Runs, shares: EvenShares, rank: Value) -> None:
         """The columns of the rows of A of a block's stretches."""
         for turn in T.serial(shares.turns):
             tile, begin, count, before = shares.stretch(turn)
@@ -449,38 +436,22 @@ def wgmma_quant_matmul(
                 _, _, first_token, _ = place_of(tile, shares.tiles, runs, rank)
                 T.assume(first_token >= 0)
                 left = left_of(tile, shares, runs, rank)
-                bring_rows(A, a_ring, activations, first_token, left, heights, begin, count, before)
+                bring_rows(A, ring, first_token, left, heights, (begin, count, before))
 
     @T.macro
     def bring_rows(
-        A: Tile,
-        a_ring: Tile,
-        activations: Channel,
-        first_token: Value,
-        left: Value | None,
-        among: tuple[int, ...],
-        begin: Value,
-        count: Value,
-        before: Value,
+        A: Tile, ring: Ring, first_token: Value, left: Value | None, among: Heights, stretch: Stretch
     ) -> None:
         """The columns of a stretch's rows of A: as many rows as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
-            bring_columns(A, a_ring, activations, first_token, among[0], begin, count, before)
+            bring_columns(A, ring, first_token, among[0], stretch)
         else:
-            bring_rows(A, a_ring, activations, first_token, left, among[1:], begin, count, before)
+            bring_rows(A, ring, first_token, left, among[1:], stretch)
 
     @T.macro
-    def bring_columns(
-        A: Tile,
-        a_ring: Tile,
-        activations: Channel,
-        first_token: Value,
-        height: int,
-        begin: Value,
-        count: Value,
-        before: Value,
-    ) -> None:
+    def bring_columns(A: Tile, ring: Ring, first_token: Value, height: int, stretch: Stretch) -> None:
         """The columns of a stretch, of so many rows of A."""
+        (a_ring, activations), (begin, count, before) = ring, stretch
         for step in T.serial(count * slots):
             slot = activations.acquire(before * slots + step)
             column = begin * records * COLUMNS + step * halves * HALF
@@ -518,7 +489,7 @@ def wgmma_quant_matmul(
                 with T.role("activations", warps=2, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    bring_activations(A, a_ring, activations, runs, shares, rank)
+                    bring_activations(A, (a_ring, activations), runs, shares, rank)
                 with T.role("messenger", warps=1, registers=40):
                     announce(
                         shares, done, (shares.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128 * warpgroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from tilewright.ir.nodes import Assert, Expr, Print, Region
+from tilewright.ir.nodes import WARP, WARPGROUP, Assert, Expr, Print, Region
 from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.buffers import region_of
 from tilewright.language.builder import active, current
@@ -48,7 +48,7 @@ def print_(obj: object = None, msg: str = "", warp_group_id: int = 0, warp_id: i
     >>> T.print(n, "n:")
     """
     shown = [*([msg] if msg else []), *([] if obj is None else [_printable(obj)])]
-    thread = 128 * warp_group_id + 32 * warp_id
+    thread = WARPGROUP * warp_group_id + WARP * warp_id
     current("T.print").append(Print(tuple(shown), thread=thread, span=statement_here()))
 
 

@@ -80,7 +80,7 @@ def _shuffle(function: str, name: str, lane_name: str, meaning: str) -> Callable
     def call(value: object, lane: object, width: object, mask: object) -> Scalar:
         operand, by = as_expr(value, what=f"the value of T.{name}"), as_expr(lane, INT32)
         what, expected = f"the width of T.{name}", "1, 2, 4, 8, 16 or 32"
-        size = constant_that(lambda lanes: lanes in (1, 2, 4, 8, 16, 32), width, what, expected)
+        size = constant_that(lambda lanes: 1 <= lanes <= ir.WARP and ir.WARP % lanes == 0, width, what, expected)
         _mask(mask, f"T.{name}")
         if size == ir.WARP:
             return _named(ir.Call(operand.dtype, function, (operand, by)), "other")

@@ -270,6 +270,29 @@ REFUSALS += [
 ]  # fmt: skip
 
 
+OF_MANY = ", ".join(f"A[0, {column}]" for column in range(33))
+PRINT = 'print("after", acc)'
+
+REFUSALS += [
+    (
+        lower_prints, PRINTED, [("    with kernel", "    print(A)\n    with kernel")],
+        "A is printed outside of a kernel, where a program knows sizes alone",
+    ),
+    (
+        lower_prints, PRINTED, [(PRINT, "print(A[0, 0], thread=32)")],
+        "thread 32 shall print, and the block has 32 threads",
+    ),
+    (
+        lower_prints, PRINTED, [(PRINT, f"if tx < 3:\n            {PRINT}")],
+        "the fragment acc is shown by the whole block together, and here its threads are apart",
+    ),
+    (
+        lower_prints, PRINTED, [("[8, 4]", "[8, 40]"), (PRINT, f"print({OF_MANY})")],
+        "sm_90a prints at most 32 numbers in a line, and this one has 34",
+    ),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(("step", "text", "changes", "expected"), REFUSALS)
 def test_refusals(step: Pass, text: str, changes: list[tuple[str, str]], expected: str) -> None:
     with pytest.raises(TilewrightError) as refusal:
