@@ -1,7 +1,8 @@
 """Which cases the usual loop runs: of each test function as many as fit into its share of time, `make proof` the others.
 
 What cases take stands in ``seconds.txt``, as ``pytest --seconds`` found it: processor seconds of a case, those of the
-programs that it starts included.  The draw is the same each time and on every machine."""
+programs that it starts included.  Cases that alone run some line of the package are drawn besides: ``alone.txt``, as
+``reach.py`` finds them.  The draw is the same each time and on every machine."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ SHARE = 0.3
 """Seconds of a test function in the usual loop.  One of its cases runs however long it takes."""
 
 TABLE = Path(__file__).with_name("seconds.txt")
+ALONE = Path(os.environ.get("TILEWRIGHT_TESTS_ALONE", Path(__file__).with_name("alone.txt")))
 
 
 def draw(items: Sequence[pytest.Item]) -> list[pytest.Function]:
@@ -26,15 +28,16 @@ def draw(items: Sequence[pytest.Item]) -> list[pytest.Function]:
         apart = map(item.get_closest_marker, ("gpu", "metal", "clients", "proof"))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and not any(apart):
             cases[function_of(item.nodeid)].append(item)
-    seconds = read_table()
+    seconds, alone = read_table(), set(ALONE.read_text(encoding="utf-8").splitlines())
     proofs: list[pytest.Function] = []
     for name, of_one in cases.items():
         for item in of_one:
             item.user_properties.append(("cases", len(of_one)))
         if name in seconds:
             for item in left_out(of_one, max(1, round(SHARE / seconds[name]))):
-                item.add_marker("proof")
-                proofs.append(item)
+                if item.nodeid not in alone:
+                    item.add_marker("proof")
+                    proofs.append(item)
     return proofs
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from drawing import SHARE, TABLE, left_out, read_table
+from drawing import ALONE, SHARE, TABLE, function_of, left_out, read_table
+from reach import MOST, chosen
 
 pytest_plugins = ["pytester"]
 
@@ -47,6 +48,23 @@ def test_the_table_is_of_functions_that_are_dear() -> None:
     assert all((TABLE.parents[1] / name.partition("::")[0]).suffix == ".py" for name in table)
 
 
+def test_cases_that_alone_run_a_line_are_there() -> None:
+    """A case that is called otherwise by now would be left out with nothing said: its function, at least, is known."""
+    names = ALONE.read_text(encoding="utf-8").splitlines()
+    assert names == sorted(set(names))
+    for name in names:
+        file, _, function = function_of(name).partition("::")
+        assert f"def {function}(" in (ALONE.parents[1] / file).read_text(encoding="utf-8"), name
+
+
+def test_cases_are_chosen_until_every_line_is_run() -> None:
+    lines = {"drawn": {1, 2}, "cheap": {1, 3}, "dear": {3, 4}, "dearest": {5}, "nothing new": {2}}
+    seconds = {"drawn": 1.0, "cheap": 0.1, "dear": 2.0, "dearest": MOST + 1, "nothing new": 0.0}
+    of = {name: {("file", number) for number in numbers} for name, numbers in lines.items()}
+    assert chosen(of, seconds, ["drawn"]) == ["cheap", "dear"]
+    assert chosen(of, seconds, ["drawn", "dear"]) == []
+
+
 def test_a_run_draws_and_writes_the_table(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function of more than its share runs one of its cases, and is measured anew; one that became light leaves the table."""
     monkeypatch.setattr("drawing.TABLE", pytester.path / "tests" / "seconds.txt")
@@ -63,6 +81,16 @@ def test_a_run_draws_and_writes_the_table(pytester: pytest.Pytester, monkeypatch
         "    config.pluginmanager.register(Clock(config.option.seconds))\n"
         "def pytest_collection_modifyitems(items): draw(items)\n"
     )
+    alone = tests / "alone.txt"
+    alone.write_text("")
+    monkeypatch.setattr("drawing.ALONE", alone)
+    (drawn,) = [
+        line for line in pytester.runpytest("-m", "not proof", "-q", "--collect-only").outlines if "test_dear" in line
+    ]
+    alone.write_text("".join(f"tests/test_crossed.py::test_dear[{f}-{m}]\n" for f in range(2) for m in range(2)))
+    more = len({*alone.read_text().splitlines(), drawn})
+    pytester.runpytest("-m", "not proof").assert_outcomes(passed=more + 9, deselected=24 - more)
+    alone.write_text("")
     for options, passed in (((), 1 + 9), (("--seconds",), 1 + 9), ((), 24 + 9)):
         pytester.runpytest("-m", "not proof", *options).assert_outcomes(passed=passed, deselected=24 + 9 - passed)
     assert (tests / "seconds.txt").read_text() == ""
