@@ -88,6 +88,7 @@ def test_two_consumers_alternate() -> None:
     verify(narrowed)
     text = print_program(narrowed)
     assert TAKEN in text and PASSED in text and "pass_turn" not in text[text.index("destination=results") :]
+    assert text.count("take_turn(iteration == 0)") == 1 and text.count("pass_turn") == 1
 
 
 def test_without_being_asked_there_is_one_consumer() -> None:
@@ -95,3 +96,12 @@ def test_without_being_asked_there_is_one_consumer() -> None:
         persist_grid(parse(BEFORE), Context(arch({"arch": "sm_90a", "cores": 2}), Schedule(persistent=True)))
     )
     assert "instances" not in made and "take_turn" not in made and "blocks={block: 2}" in made
+
+
+def test_consumers_that_alternate_have_a_loop_over_tiles_where_it_would_not_pay() -> None:
+    """Two blocks on a multiprocessor need no loop for their own sake; two consumers have no work without one."""
+    before = parse(BEFORE.replace("specialized=True", "specialized=True, min_blocks_per_sm=2"))
+    machine = arch({"arch": "sm_90a", "cores": 1})
+    assert persist_grid(before, Context(machine)) == before
+    made = print_program(persist_grid(before, Context(machine, Schedule(ping_pong=True))))
+    assert "instances=2" in made and "blocks={block: 2}" in made and "if iteration % 2 == consumer:" in made
