@@ -112,7 +112,9 @@ def main() -> None:
     found = chosen(lines, seconds, {*drawn, BETWEEN})
     TABLE.write_text("".join(f"{name}\n" for name in found), encoding="utf-8")
     missing = len(drawn - lines.keys())
-    print(f"{len(found)} cases of {sum(map(seconds.__getitem__, found)):.0f} s; {missing} of {len(drawn)} drawn tests were not recorded")
+    print(
+        f"{len(found)} cases of {sum(map(seconds.__getitem__, found)):.0f} s; {missing} of {len(drawn)} drawn tests were not recorded"
+    )
 
 
 if __name__ == "__main__":
