@@ -1,4 +1,4 @@
-"""Expressions and what they read: constants, variables, operators, buffers and regions of them.
+"""Expressions: constants, variables, operators, loads.
 
 What they mean is said in `nodes`, which publishes everything here beside the statements.
 """
@@ -6,17 +6,18 @@ What they mean is said in `nodes`, which publishes everything here beside the st
 from __future__ import annotations
 
 import functools
-import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, DType
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
+
+    from tilewright.ir.buffers import Buffer, Region
 else:
 
     def dataclass_transform(**_: object) -> object:  # typing.dataclass_transform arrived with Python 3.11
@@ -34,7 +35,7 @@ def node(cls: type[N]) -> type[N]:
     made.__init__ = _initialiser(made)  # type: ignore[assignment, method-assign]
 
     # Programs are read from disk whenever a kernel starts; the dataclass's own methods look its fields up each time.
-    def state(self: object) -> tuple[Any, ...]:
+    def state(self: object) -> tuple[object, ...]:
         return tuple([getattr(self, name) for name in names])
 
     def restore(self: object, values: tuple[object, ...]) -> None:
@@ -231,132 +232,8 @@ OPPOSITE: Mapping[str, str] = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le", "
 LOGICAL = frozenset({"all", "any"})
 
 
-# Memory -----------------------------------------------------------------------------------------
-
 Extent: TypeAlias = "int | Expr"
 """A size: a Python int where it is known, else an integer expression.  Tiles have known sizes."""
-
-SCOPES = ("global", "shared", "fragment", "local", "scalar", "register", "barrier")
-"""Where a buffer lives.  ``fragment`` is a tile spread over the registers of a block's threads, ``local``
-an array of each thread, ``scalar`` one mutable value (`T.alloc_var`), ``register`` what a fragment or
-local becomes in a thread program."""
-
-
-GLOBAL_ALIGNMENT = 16
-"""Bytes that addresses of global buffers are multiples of, unless a buffer says otherwise."""
-
-
-def known(extents: Iterable[Extent]) -> tuple[int, ...] | None:
-    """Sizes as ints; None where one is symbolic."""
-    found: list[int] = []
-    for extent in extents:
-        if not isinstance(extent, int):
-            return None
-        found.append(extent)
-    return tuple(found)
-
-
-@node
-class Buffer(Record):
-    """A named array of elements in one memory.
-
-    Attributes
-    ----------
-    shape : extents, outermost first.  Only global buffers may have symbolic ones.
-    strides : in elements, for global buffers and local views of them that are not row-major; else None.
-    source : the buffer that this one is a view of; both start at the same byte, row-major.  A ``local`` (later
-        ``register``) view of a global buffer promises that every access through it is in bounds.
-    packed : a global buffer whose physical order the compiler chooses (`T.Packed`): the caller passes
-        what ``kernel.pack`` made of the row-major array.
-    alignment : bytes that the address of a global buffer is a multiple of, where blocks are many threads.
-    placed : a global buffer that lies where the first value of its `Allocate` in a kernel says, a uint64: what an entry
-        of a table of pointers points to. Its extents may depend on what the kernel knows there.
-    """
-
-    name: str
-    shape: tuple[Extent, ...]
-    dtype: DType
-    scope: str = "global"
-    strides: tuple[Extent, ...] | None = None
-    source: Buffer | None = None
-    packed: bool = False
-    alignment: int = GLOBAL_ALIGNMENT
-    placed: bool = False
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def static_shape(self) -> tuple[int, ...]:
-        """The shape as ints.  Raises ValueError where an extent is symbolic."""
-        shape = known(self.shape)
-        if shape is None:
-            raise ValueError(f"buffer {self.name} has a symbolic shape")
-        return shape
-
-    @property
-    def size(self) -> int:
-        """Number of elements, where the shape is static."""
-        return math.prod(self.static_shape)
-
-
-@node
-class Region(Record):
-    """A rectangular part of a buffer: a start and an extent for each dimension."""
-
-    buffer: Buffer
-    starts: tuple[Expr, ...]
-    extents: tuple[Extent, ...]
-
-    @property
-    def dtype(self) -> DType:
-        return self.buffer.dtype
-
-    @property
-    def shape(self) -> tuple[Extent, ...]:
-        return self.extents
-
-    @property
-    def static_extents(self) -> tuple[int, ...]:
-        """The extents as ints.  Raises ValueError where one is symbolic."""
-        extents = known(self.extents)
-        if extents is None:
-            raise ValueError(f"a region of {self.buffer.name} has symbolic extents")
-        return extents
-
-    @property
-    def size(self) -> int:
-        """Number of elements, where the extents are static."""
-        return math.prod(self.static_extents)
-
-    @property
-    def tile_shape(self) -> tuple[Extent, ...]:
-        """The extents without dimensions of extent 1 (all of them kept where every one is 1)."""
-        kept = tuple(extent for extent in self.extents if not (isinstance(extent, int) and extent == 1))
-        return kept or (1,)
-
-    @property
-    def static_tile_shape(self) -> tuple[int, ...]:
-        """The same as ints.  Raises ValueError where one is symbolic."""
-        return tuple(extent for extent in self.static_extents if extent != 1) or (1,)
-
-    @property
-    def is_whole(self) -> bool:
-        """True where it provably covers the whole buffer."""
-        return all(is_literal(start, 0) for start in self.starts) and all(
-            a is b or (isinstance(a, int) and a == b) for a, b in zip(self.extents, self.buffer.shape, strict=True)
-        )
-
-
-def known_extent(extent: Extent) -> Extent:
-    """An extent as an int where it is a literal."""
-    return int(extent.value) if isinstance(extent, Const) else extent
-
-
-def whole(buffer: Buffer) -> Region:
-    """The region that covers all of `buffer`."""
-    return Region(buffer, tuple(const(0) for _ in buffer.shape), buffer.shape)
 
 
 # Construction -----------------------------------------------------------------------------------
@@ -426,7 +303,7 @@ def _fold(op: str, left: Expr, right: Expr) -> Expr | None:
     return None
 
 
-_INTEGER_FOLDS: Mapping[str, Any] = {
+_INTEGER_FOLDS: Mapping[str, Callable[[float, float], float]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
     "floordiv": lambda a, b: a // b, "floormod": lambda a, b: a % b, "min": min, "max": max,
 }  # fmt: skip

@@ -50,12 +50,12 @@ class Table:
     """
 
     def __init__(self) -> None:
-        self.values: list[Any] = []
+        self.values: list[object] = []
         self.entries: list[Any] = []
         self.classes: list[str] = []
         self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []
-        self._contents: dict[Any, int] = {}
+        self._alive: list[object] = []
+        self._contents: dict[object, int] = {}
         self._class_numbers: dict[str, int] = {}
 
     def add(self, value: Any) -> int:  # any field's value

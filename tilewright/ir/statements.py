@@ -9,7 +9,8 @@ from dataclasses import field
 from typing import Any, TypeAlias
 
 from tilewright.errors import Span
-from tilewright.ir.expressions import Buffer, Const, Expr, Extent, Record, Region, Var, node
+from tilewright.ir.buffers import Buffer, Region
+from tilewright.ir.expressions import Const, Expr, Extent, Record, Var, node
 
 
 @node

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tilewright.ir.dtypes import DType
-from tilewright.ir.expressions import Expr, Region
+from tilewright.ir.nodes import Expr, Region
 
 PER_LINE = 8
 """Elements of a tile in a line."""

@@ -53,7 +53,7 @@ class Binder(Expectations):
         self.names = [param.name for param in self.inputs]
         self.optional = conditional_parameters(function)
         self.addressed = frozenset(function.attribute(ADDRESSED, ()))
-        self._known: dict[Any, dict[Var, int]] = {}
+        self._known: dict[object, dict[Var, int]] = {}
 
     def bind(self, arguments: Sequence[object], named: Mapping[str, object]) -> Bound:
         """Check the arguments of a call and allocate its outputs.

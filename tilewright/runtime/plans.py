@@ -37,7 +37,7 @@ class Device:
 
     index: int
     current: Callable[[], int]
-    on: Callable[[int], AbstractContextManager[Any]]
+    on: Callable[[int], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ class Plans:
         self._strided = [i for i, p in enumerate(inputs) if isinstance(p, Buffer) and p.strides is not None]
         self._free = [i for i, p in enumerate(inputs) if not isinstance(p, Buffer) and p.dtype.is_float]
         self._kinds: tuple[str | None, ...] = ()
-        self._plans: dict[Any, CallPlan] = {}
-        self._others: dict[Any, dict[tuple[int, ...], CallPlan]] = {}
+        self._plans: dict[object, CallPlan] = {}
+        self._others: dict[object, dict[tuple[int, ...], CallPlan]] = {}
         self._launches: dict[CallPlan, Launch] = {}
         self.key: Callable[..., Any] = no_key
         self.run: Callable[..., Any] = self._by_key
@@ -139,7 +139,7 @@ def _residues(arguments: Sequence[object], widest: int) -> tuple[int, ...]:
     return tuple([_ADDRESS[kind](value) % widest for value in arguments if (kind := kind_of(value)) in _ADDRESS])
 
 
-_ADDRESS: dict[Any, Callable[[Any], int]] = {
+_ADDRESS: dict[object, Callable[[Any], int]] = {
     "numpy": lambda array: array.ctypes.data,
     "torch": lambda tensor: tensor.data_ptr(),
 }

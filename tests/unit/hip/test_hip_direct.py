@@ -12,8 +12,7 @@ from hip_programs import on
 import tilewright.language as T
 from tilewright.emulator import run
 from tilewright.ir.dtypes import ALL as DTYPES
-from tilewright.ir.expressions import whole
-from tilewright.ir.nodes import Buffer
+from tilewright.ir.nodes import Buffer, whole
 from tilewright.layout.access import bank_conflicts
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.pipelines.transposed_tiles import _transposed_tile

@@ -116,7 +116,7 @@ class _Recorder:
         state = LaunchState(self.codes, self.prepared.shape)
         state.set(self.grid, 0, self.fixed)
         self.kept.append(state)
-        slots: list[Any] = []
+        slots: list[object] = []
         for place, value in enumerate(self.values):
             address = state.addresses[place] or 0
             if isinstance(value, (MapOfGiven, MapOfStream)):

@@ -123,7 +123,7 @@ def is_narrow_float(param: ir.Var) -> bool:
 def kernel_parameters(kernel: ir.Kernel) -> list[ir.Buffer | ir.Var | ir.TensorMap]:
     """What a kernel takes from its host program: variables, global buffers and maps of them, in order of appearance."""
     bound = own_names(kernel)
-    found: dict[Any, ir.Buffer | ir.Var | ir.TensorMap] = {}
+    found: dict[object, ir.Buffer | ir.Var | ir.TensorMap] = {}
     for node in walk(kernel.body, lambda node: not isinstance(node, ir.TensorMap)):
         if isinstance(node, ir.Buffer) and root(node) not in bound:
             found[root(node)] = root(node)

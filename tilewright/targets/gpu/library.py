@@ -94,7 +94,7 @@ class DriverLibrary(ABC):
         found = None if self.torch() is None else torch_functions()
         return found or (self.current_device, lambda device: 0)
 
-    def on_device(self, device: int) -> AbstractContextManager[Any]:
+    def on_device(self, device: int) -> AbstractContextManager[object]:
         """A context in which another device is current, for torch too where it drives it."""
         torch = self.torch()
         return self.on(device) if torch is None else torch.cuda.device(device)

@@ -48,7 +48,7 @@ from tilewright.arith import Analyzer
 from tilewright.errors import an
 from tilewright.ir import INT32, find, holds, new_names, performed, size_variables, substitute, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.expressions import known_extent
+from tilewright.ir.nodes import known_extent
 from tilewright.machine.arch import Arch
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies

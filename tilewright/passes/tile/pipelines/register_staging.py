@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir import BOOL, conjunction, declared, perform, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.expressions import whole
+from tilewright.ir.nodes import whole
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops import CP_ASYNC, OWN, Copy, Transpose

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from tilewright.ir import Buffer, Kernel, Pipelined, Statement, changed, uses
-from tilewright.ir.expressions import whole
+from tilewright.ir.nodes import whole
 from tilewright.layout import MEMORY, REGISTER, Layout, Swizzle, spread
 from tilewright.ops import Copy, Gemm
 
