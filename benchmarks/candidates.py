@@ -115,47 +115,16 @@ def tried(kind: str, M: int, N: int, K: int, weight: Any, machine: Any) -> list[
     return list(found.values())[:PER_PROBLEM]
 
 
-ATTENTION = ((4, 28, 4, 128, (300, 777, 2100, 6000)), (1, 32, 8, 128, (500, 4000)))
-
-
-def attention_kernel(tensors: tuple[Any, Any, Any], tiles: dict[str, Any]) -> Any:
-    from tilewright.kernels.attention import flash_attention
-    from tilewright.kernels.attention_tiles import AttentionTiles
-
-    return flash_attention.compile(*tensors, causal=False, dtype="float16", tiles=AttentionTiles(**tiles))
-
-
-def attention_tried(heads: tuple[int, int, int], dim: int, keys: int) -> list[dict[str, Any]]:
-    from dataclasses import asdict
-
-    from tilewright.kernels.attention_tiles import Attention, tiles_for
-    from tilewright.kernels.roofline import speed_of
-    from tilewright.targets.cuda.arch import detect
-
-    arch = detect()
-    work = Attention(*heads, 1, keys, dim, False, speed_of(arch))
-    found = sorted(work.candidates(), key=work.cycles)
-    chosen = tiles_for(arch, "float16", heads, (1, keys), dim, False)
-    order = [chosen, *found[:6], *sorted(found[6:40], key=lambda one: random.Random(repr(one)).random())]
-    return [asdict(one) for one in dict.fromkeys(order)][:16]
-
-
 def build(task: tuple[Any, ...]) -> str | None:
     """In a process of its own: one kernel, compiled by a call of it; what failed."""
     import torch
 
     what, key, options, M = task
     try:
-        if what == "attention":
-            heads, dim = key
-            q = torch.randn(heads[0], heads[1], 1, dim, device="cuda").half()
-            k, v = (torch.randn(heads[0], heads[2], M, dim, device="cuda").half() for _ in range(2))
-            attention_kernel((q, k, v), options)(q, k, v)
-        else:
-            x, weight, more = _held(what, M, *key)
-            from tilewright.matmul.product import Product
+        x, weight, more = _held(what, M, *key)
+        from tilewright.matmul.product import Product
 
-            Product.of(x, weight, chosen=options, **more).run()
+        Product.of(x, weight, chosen=options, **more).run()
         torch.cuda.synchronize()
     except Exception as error:  # what cannot be built is said beside the times
         return f"{type(error).__name__}: {str(error).splitlines()[0][:150] if str(error) else ''}"
@@ -228,46 +197,17 @@ def measured(problem: Problem, options: list[dict[str, Any]], failed: dict[str, 
             yield {**line, "options": options[place], "choice": place == 0, "us": us}
 
 
-def attention_measured(key: Any, keys: int, options: list[dict], failed: dict[str, str], flush: Any) -> Iterator[dict]:
-    import torch
-
-    heads, dim = key
-    line = {"kind": "attention", "heads": heads, "dim": dim, "keys": keys}
-    q = torch.randn(heads[0], heads[1], 1, dim, device="cuda").half()
-    k, v = (torch.randn(heads[0], heads[2], keys, dim, device="cuda").half() for _ in range(2))
-    attend = torch.nn.functional.scaled_dot_product_attention
-    names, runs = ["peer"], [lambda: attend(q, k, v, enable_gqa=True)]
-    expected = runs[0]().float()
-    for place, one in enumerate(options):
-        if repr(one) in failed:
-            yield {**line, "options": one, "choice": place == 0, "failed": failed[repr(one)]}
-            continue
-        kernel = attention_kernel((q, k, v), one)
-        error = (kernel(q, k, v).float() - expected).abs().max().item()
-        if not error < 0.02:
-            yield {**line, "options": one, "choice": place == 0, "failed": f"differs by {error:.3g}"}
-            continue
-        names.append(place)
-        runs.append(lambda kernel=kernel: kernel(q, k, v))
-    for place, us in zip(names, timed(runs, flush)):
-        if place == "peer":
-            yield {**line, "peer": us}
-        else:
-            yield {**line, "options": options[place], "choice": place == 0, "us": us}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--log", required=True, type=Path)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--shapes", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=220)
-    parser.add_argument("--attention", action="store_true")
     parser.add_argument("--kinds", default="")
     options = parser.parse_args()
     begin = time.time()
     done = [json.loads(one) for one in options.log.read_text().splitlines()] if options.log.exists() else []
-    names = ("K", "M", "N", "heads", "keys", "kind")
+    names = ("K", "M", "N", "kind")
     seen = {json.dumps([one[name] for name in names if name in one]) for one in done}
     pool = multiprocessing.get_context("spawn").Pool(os.cpu_count() or 1)
 
@@ -292,34 +232,20 @@ def main() -> None:
     def spent() -> float:
         return time.time() - begin
 
-    # Attention comes behind the first round, so that a short run has some of everything.
-    rounds: list[Any] = [
-        [one for one in found if options.kinds in one[0]] for found in shapes(options.seed, options.shapes)
-    ]
-    if options.attention:
-        rounds.insert(1, "attention")
-    for found in rounds:
+    for drawn in shapes(options.seed, options.shapes):
+        found = [one for one in drawn if options.kinds in one[0]]
         if spent() > 0.6 * options.seconds:
             break
         problems: list[tuple[Any, list[dict]]] = []
         tasks: dict[Any, tuple[Any, ...]] = {}
-        if found == "attention":
-            for batch, heads, kv, dim, lengths in ATTENTION:
-                key = (batch, heads, kv), dim
-                for keys in lengths:
-                    if not known(kind="attention", heads=key[0], keys=keys):
-                        tries = attention_tried(*key, keys)
-                        problems.append(((key, keys), tries))
-                        tasks |= {(key, repr(one)): ("attention", key, one, keys) for one in tries}
-        else:
-            for kind, shape, rows in found:
-                for M in rows:
-                    if not known(kind=kind, M=M, N=shape[0], K=shape[1]):
-                        _, weight, *_ = operands(kind, 1, *shape)
-                        tries = tried(kind, M, *shape, weight, machine)
-                        problems.append(((kind, M, *shape), tries))
-                        for one in tries:
-                            tasks.setdefault((kind, shape, named(one)), (kind, shape, one, M))
+        for kind, shape, rows in found:
+            for M in rows:
+                if not known(kind=kind, M=M, N=shape[0], K=shape[1]):
+                    _, weight, *_ = operands(kind, 1, *shape)
+                    tries = tried(kind, M, *shape, weight, machine)
+                    problems.append(((kind, M, *shape), tries))
+                    for one in tries:
+                        tasks.setdefault((kind, shape, named(one)), (kind, shape, one, M))
         print(f"{spent():.0f} s: {len(problems)} problems, {len(tasks)} kernels", flush=True)
         answers = dict(zip(tasks, pool.map(build, tasks.values(), chunksize=2)))
         failed = {key: why for key, why in answers.items() if why}
@@ -327,14 +253,9 @@ def main() -> None:
         for problem, tries in problems:
             if spent() > options.seconds:
                 break
-            if found == "attention":
-                key, keys = problem
-                of = {name: why for (which, name), why in failed.items() if which == key}
-                write(attention_measured(key, keys, tries, of, flush))
-            else:
-                kind, _, *shape = problem
-                of = {name: why for (which, at, name), why in failed.items() if (which, at) == (kind, tuple(shape))}
-                write(measured(problem, tries, of, flush))
+            kind, _, *shape = problem
+            of = {name: why for (which, at, name), why in failed.items() if (which, at) == (kind, tuple(shape))}
+            write(measured(problem, tries, of, flush))
             torch.cuda.empty_cache()
         print(f"{spent():.0f} s: measured", flush=True)
     pool.terminate()

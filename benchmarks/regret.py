@@ -3,7 +3,7 @@
     PYTHONPATH=. python benchmarks/regret.py [benchmarks/results/2026-11-24-h200-candidates.jsonl]
 
 The log is that of `candidates.py`, or lists the kernels of a weight once and then times them by number (``...-choices.jsonl``), or has a
-line a case (``...-old-new.jsonl``).  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
+line a case (``...-old-new.jsonl``), or is that of `attention.py`.  For each kind of product: problems, the mean and the worst regret of what the library chose when the log was
 made, and of the model, which takes what it finds fastest of the candidates that it knows; last how far the model's ratios are from the
 measured ones, for candidates within half of the best.
 """
@@ -73,16 +73,18 @@ def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
                 {"options": listed[number], "choice": False, "us": us, "counted": counted}
                 for number, us in line["times"]
             ]
+        elif "ours" in line:
+            tried = [
+                {"options": one["tiles"], "choice": not at, "us": one["us"]} for at, one in enumerate(line["ours"])
+            ]
+            found[("attention", *line["case"])] += tried
         elif "case" in line:
             for one in line["lines"]:
                 if "us" in one and one.get("variant") in TREES:
                     told = {"choice": one["what"] == "old", "counted": True, "since": line.get("since", "")}
                     found[tuple(line["case"])].append({**one, **told})
-        elif "us" in line:
-            size = (
-                (line["M"], line["N"], line["K"]) if "M" in line else (tuple(line["heads"]), line["dim"], line["keys"])
-            )
-            found[(line["kind"], *size)].append(line)
+        elif "us" in line and "M" in line:
+            found[line["kind"], line["M"], line["N"], line["K"]].append(line)
     return found
 
 
@@ -104,7 +106,7 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
     """Lines whose candidates the model knows, and the cycles that it gives them."""
     kind, *size = problem
     if kind == "attention":
-        work = Attention(*size[0], 1, size[2], size[1], False, HOPPER)
+        work = Attention(*size, HOPPER)
         yield from ((line, work.cycles(AttentionTiles(**line["options"]))) for line in lines)
     elif "parts" in lines[0]["options"]:
         for line in lines:

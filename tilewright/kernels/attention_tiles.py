@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import tilewright
 from tilewright.ir.dtypes import DType
 from tilewright.kernels import Speed, Work, ceil_div, hopper, speed_of, took
+from tilewright.kernels.cluster_sums import PADDING
 from tilewright.machine.arch import Arch
 
 FEW_QUERIES = 64
@@ -27,7 +28,9 @@ class AttentionTiles:
     num_stages : tiles of keys and values that are held.
     blocks : that share a multiprocessor: one's first and last products leave room for the other's.
     together : whether all heads that share keys are rows of the same tiles, as suits few queries.
-    splits : blocks that divide the keys of a tile, and leave what they found for a second kernel.
+    splits : blocks that split the keys of a tile, and combine their results: in shared memory where a cluster has as
+        many, else by a second kernel.
+    kept : rows of a block that are stored: the matrix instruction has more than a few queries need; 0 for all.
     """
 
     block_M: int = 64
@@ -37,6 +40,7 @@ class AttentionTiles:
     blocks: int = 1
     together: bool = False
     splits: int = 1
+    kept: int = 0
 
 
 WARPGROUPS = ((3, 128), (2, 192), (1, 192))
@@ -46,11 +50,9 @@ an H200."""
 MOST_KEYS = 128
 """Of a step: more leave no room for the next tile's queries, and are masked in vain where they cross the diagonal."""
 
-CONSUMING, PRODUCING = 216, 40
-"""Registers of a thread that computes, and of one that loads, of 128 each in two blocks of a multiprocessor."""
-
 CONSUMING_WELL = 180
-"""What of them scores, weights, result and all else may take: with more, two blocks are slower than one (measured)."""
+"""Registers of a thread for scores, weights, result and all else: with more, two blocks of several steps are slower
+than one (measured)."""
 
 WARP_TILES = (
     (128, 64, 256), (64, 64, 128), (128, 32, 256), (64, 32, 128), (64, 16, 128), (32, 16, 256), (32, 16, 64),
@@ -72,6 +74,10 @@ SHARED_BYTES = 192 << 10
 BESIDE = 48
 """Registers of a thread beside scores, weights and result."""
 
+BESIDE_OPERANDS = 20
+"""Registers of a thread beside the operands of one matrix instruction, all of which have to be among those of the
+launch (the assembler refuses others)."""
+
 EXPONENT, EXPONENT_BESIDE = {1: 7.0, 2: 12.0, 3: 10.0}, 8.0
 """Operations of an element of the scores beside its products, by the warpgroups of a block, and of two blocks of a
 warpgroup each."""
@@ -89,15 +95,19 @@ BOXES = 16 << 10
 LAST = 1.8
 """Tiles by which blocks of a causal grid, which claim them, end one after the other."""
 
-USUAL, ALIKE = 1.04, 1.02
-"""How much more than the best the usual tiles may take, and other ones that come earlier: so few kernels serve many
-lengths."""
+USUAL, ALIKE, ALIKE_FEW = 1.04, 1.02, 1.01
+"""How much more than the best the usual tiles may take, and other ones that come earlier, for many queries and for few:
+so few kernels serve many lengths."""
 
-WIDTHS, NARROWEST = (128, 64, 96, 80, 48, 32, 160, 112), 48
-"""Keys of a step, those first that suit most lengths; and the fewest where more have room."""
+WIDTHS, NARROWEST = (128, 64, 96, 80, 48, 32, 160, 112, 16), 48
+"""Keys of a step, those first that suit most lengths; and the fewest where more have room and there are more."""
 
-ADDING, ADDING_EACH = 2000, 26
-"""Cycles of a second kernel, which adds what blocks found that divide the keys, and for each of these."""
+SPLITS, CLUSTERED, KEPT = (1, 2, 4, 8, 16, 32), 8, (8, 16, 32, 64)
+"""Blocks that split the keys, how many of them may be a cluster, and rows of a block that are stored."""
+
+COMBINING, COMBINING_EACH, COMBINING_SUM, COMBINING_KERNEL = 500, 200, 0.5, 8500
+"""Cycles in which the blocks of a cluster combine their results, for each block, and for each element of a result; and
+of a kernel of its own in place of the first and the third (128 drawn shapes on an H200, in graphs)."""
 
 
 def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None = None) -> AttentionTiles:
@@ -162,9 +172,32 @@ def heads_together(heads: int) -> int:
     return max(count for count in range(1, TOGETHER + 1) if heads % count == 0)
 
 
+def register_budget(blocks: int) -> tuple[int, int]:
+    """Registers of a thread that computes and of one that loads, where several blocks of two warpgroups share a
+    multiprocessor.
+
+    Examples
+    --------
+    >>> register_budget(2), register_budget(3)
+    ((216, 40), (136, 24))
+    """
+    producing = 40 if blocks == 2 else 24
+    return 2 * _launched(blocks) - producing, producing
+
+
+def _launched(blocks: int) -> int:
+    """Registers of a thread at launch, which is what the assembler gives an instruction's operands."""
+    return 256 // blocks // 8 * 8
+
+
 def on_hopper(arch: Arch | None) -> bool:
     """Whether blocks can be divided into roles that claim tiles."""
     return arch is not None and arch.has_threads and arch.has("wgmma")
+
+
+def in_cluster(arch: Arch | None, splits: int, dim: int) -> bool:
+    """Whether blocks that split the keys are a cluster, in which each finishes as many columns of the result."""
+    return on_hopper(arch) and 1 < splits <= CLUSTERED and dim % splits == 0
 
 
 def suited_tiles(
@@ -211,7 +244,8 @@ def tiles_for(
     least = min(cycles for cycles, _ in found)
     if work.cycles(usual) <= USUAL * least:
         return usual
-    return next(one for cycles, one in found if cycles <= ALIKE * least)
+    alike = ALIKE_FEW if work.few else ALIKE
+    return next(one for cycles, one in found if cycles <= alike * least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,48 +263,56 @@ class Attention:
 
     @property
     def few(self) -> bool:
-        """Whether the queries that share keys fit one block, so that memory is what counts."""
-        return self.queries * (self.heads // self.kv_heads) <= FEW_QUERIES
+        """Whether memory is what counts."""
+        return self.queries <= FEW_QUERIES
 
     def candidates(self) -> Iterator[AttentionTiles]:
         """Tiles whose registers and shared memory suffice."""
         group = self.heads // self.kv_heads
-        for groups, blocks in ((1, 2), (2, 1), (3, 1), (1, 1)):
-            # Two blocks even out tiles of unequal lengths, and keep more bytes on their way; heads that are no spans of
-            # a swizzle take them too long.
-            if blocks == 2 and (self.dim % 64 or not (self.causal or self.few)):
+        for groups, blocks in ((1, 2), (2, 1), (3, 1), (1, 1), (1, 3), (1, 4)):
+            # Several blocks even out tiles of unequal lengths, and keep more bytes in flight.
+            if blocks > 1 and not (self.few or (blocks == 2 and self.causal and self.dim % 64 == 0)):
                 continue
-            rows = 64 * groups
-            most = self._most_keys(groups, blocks)
-            if groups == 3 and most < MOST_KEYS:
-                continue
-            for keys in (width for width in WIDTHS if min(most, NARROWEST) <= width <= most):
-                for together in (False, True)[: 1 + (group > 1 and self.queries < rows)]:
-                    for splits in (1, 2, 4, 8, 16, 32):
-                        if splits == 1 or -(-self.keys // keys) >= 2 * splits:
-                            yield AttentionTiles(rows, keys, 2 * rows, 2, blocks, together, splits)
+            for together in (True, False)[group == 1 or self.queries >= 64 * groups :]:
+                lines = self.queries * (group if together else 1)
+                kept = next((one for one in KEPT if lines <= one), 0)
+                for splits in SPLITS:
+                    yield from self._of_widths(groups, blocks, together, splits, kept)
 
-    def _most_keys(self, groups: int, blocks: int) -> int:
-        """Keys of a step for which warpgroups have registers, and a block shared memory."""
-        registers = CONSUMING_WELL if blocks == 2 else {1: 240, 2: 240, 3: 160}[groups]
-        room = (hopper.SHARED_BYTES if blocks == 1 else hopper.SHARED_BYTES // 2 - (1 << 10)) - groups * BOXES
-        return min((registers - BESIDE - self.dim // 2) * 4 // 3, (room // (2 * self.dim) - 64 * groups) // 4)
+    def _of_widths(self, groups: int, blocks: int, together: bool, splits: int, kept: int) -> Iterator[AttentionTiles]:
+        """Tiles by their numbers of keys, for which warpgroups have registers, and a block shared memory."""
+        rows = 64 * groups
+        room = hopper.SHARED_BYTES // blocks - (1 << 10) * (blocks > 1)
+        room -= 4 * (kept or rows) * (self.dim + PADDING) + (1 << 10) if 1 < splits <= CLUSTERED else groups * BOXES
+        most = (room // (2 * self.dim) - rows) // 4
+        if groups == 3 and min(most, (160 - BESIDE - self.dim // 2) * 4 // 3) < MOST_KEYS:
+            return
+        for keys in WIDTHS:
+            whole = self.few and keys >= self.keys
+            registers = register_budget(blocks)[0] if blocks > 1 else {1: 240, 2: 240, 3: 160}[groups]
+            registers = CONSUMING_WELL if blocks == 2 and not whole else registers
+            held = min(most, (registers - BESIDE - self.dim // 2) * 4 // 3)
+            if blocks > 1:
+                held = min(held, (_launched(blocks) - BESIDE_OPERANDS - self.dim // 2) * 4)
+            wide = whole or keys >= (min(held, NARROWEST) if blocks <= 2 else NARROWEST)
+            if keys <= held and wide and (splits == 1 or -(-self.keys // keys) >= splits):
+                yield AttentionTiles(rows, keys, 2 * rows, 2, blocks, together, splits, kept)
 
     def cycles(self, tiles: AttentionTiles) -> float:
         """Cycles of a launch."""
         return float(took(self.work(tiles), self.speed))
 
     def work(self, tiles: AttentionTiles) -> Work:
-        """What a launch does; two blocks of a multiprocessor are one that does the steps of both."""
+        """What a launch does; several blocks of a multiprocessor are one that does the steps of all."""
         joined = self.heads // self.kv_heads if tiles.together else 1
-        down, running = ceil_div(self.queries * joined, tiles.block_M), self.speed.cores * tiles.blocks
+        down, running = ceil_div(self.queries * joined, tiles.kept or tiles.block_M), self.speed.cores * tiles.blocks
         blocks = down * self.heads // joined * self.batch * tiles.splits
         steps = [self._steps(tiles, block, joined) for block in range(down)]
         waves, each = ceil_div(blocks, running), float(max(steps))
         if self.causal and blocks > running:
             waves, each = blocks / running + LAST, sum(steps) / down
-        beside = tiles.blocks == 2 and blocks > self.speed.cores
-        both, groups, row = 1 + beside, tiles.threads // 128, 2 * self.dim
+        both = min(tiles.blocks, ceil_div(blocks, self.speed.cores))
+        beside, groups, row = both > 1, tiles.threads // 128, 2 * self.dim
         scores = both * tiles.block_M * tiles.block_N
         results = self.batch * self.heads * self.queries
         # Keys behind the last one, of both tiles of a step.
@@ -291,18 +333,24 @@ class Attention:
             fixed=both * STEP,
             ends=TILE,
             begins=TILE,
-            handed=self._adding(tiles.splits, results),
+            handed=self._combining(tiles, waves),
+            asked=tiles.num_stages * 2 * row * tiles.block_N if self.few else 0,
         )
 
-    def _adding(self, splits: int, results: int) -> float:
-        """Cycles of the second kernel."""
-        moved = 2 * splits * results * self.dim * 4
-        return ADDING + ADDING_EACH * splits + moved / self.speed.memory if splits > 1 else 0.0
+    def _combining(self, tiles: AttentionTiles, waves: float) -> float:
+        """Cycles in which blocks that split the keys combine their results."""
+        if tiles.splits == 1:
+            return 0.0
+        if tiles.splits > CLUSTERED:
+            return COMBINING_KERNEL + COMBINING_EACH * tiles.splits
+        of_sums = COMBINING_SUM * (tiles.kept or tiles.block_M) * self.dim
+        return waves * (COMBINING + COMBINING_EACH * tiles.splits + of_sums)
 
     def _steps(self, tiles: AttentionTiles, block: int, joined: int) -> int:
         """Steps of a block of rows, its share of them where several divide the keys."""
         seen = self.keys
         if self.causal and joined == 1:
-            seen = max(0, min(self.keys, (block + 1) * tiles.block_M + self.keys - self.queries))
+            rows = tiles.kept or tiles.block_M
+            seen = max(0, min(self.keys, (block + 1) * rows + self.keys - self.queries))
         steps = -(-seen // tiles.block_N)
         return -(-steps // tiles.splits)

@@ -93,14 +93,18 @@ def test_attention(causal):
     assert np.abs(kernel.emulate(q, k, v) - expected).max() <= 4 * 2.0**-11 * np.abs(v).max()
 
 
-@pytest.mark.parametrize("causal, queries, keys, splits", [(False, 1, 100, 3), (True, 3, 70, 4), (True, 40, 25, 1)])
+@pytest.mark.parametrize(
+    "causal, queries, keys, splits, kept", [(False, 1, 100, 3, 8), (True, 3, 70, 4, 8), (True, 40, 25, 1, 64), (True, 40, 25, 2, 16), (False, 1, 300, 16, 0)]
+)  # fmt: skip
 @pytest.mark.parametrize("arch", ["sm_90a", pytest.param("sm_80", marks=pytest.mark.proof)])
-def test_few_queries(arch, causal, queries, keys, splits):
-    """Heads that share keys are rows of one tile; blocks divide the keys, some of them without any; rows that see no key are zero."""
+def test_few_queries(arch, causal, queries, keys, splits, kept):
+    """Heads that share keys are rows of one tile; blocks split the keys, some of them without any, and combine their results in a
+    cluster or by a second kernel; rows that see no key are zero."""
     q = RNG.standard_normal((2, 4, queries, 32)).astype(np.float16)
     k, v = (RNG.standard_normal((2, 2, keys, 32)).astype(np.float16) for _ in range(2))
-    tiles = AttentionTiles(64, 32, 128, together=True, splits=splits)
+    tiles = AttentionTiles(64, 32, 128, together=True, splits=splits, kept=kept)
     kernel = on(f"{arch} -cores=4", flash_attention).compile(q, k, v, dtype="float16", causal=causal, tiles=tiles)
+    assert ("cluster_sync" in kernel.get_kernel_source()) == (arch == "sm_90a" and splits in (2, 4))
     wide_k, wide_v = (np.repeat(one, 2, axis=1).astype(np.float64) for one in (k, v))
     scores = q.astype(np.float64) @ wide_k.transpose(0, 1, 3, 2) * 32**-0.5
     visible = np.arange(keys)[None, :] <= np.arange(queries)[:, None] + keys - queries
@@ -160,7 +164,8 @@ def test_a_plain_call_has_tiles_for_its_sizes():
     }
     assert made[1, 3000] is made[1, 3060] and made[2000, 2000] is made[2030, 2030]
     assert made[1, 3000] is not made[2000, 2000]
-    assert len(made[1, 3000].program.source.entries) == 2  # keys are divided, and parts added
+    assert "cluster_sync" in made[1, 3000].get_kernel_source()  # blocks of a cluster split the keys
+    assert "cluster_sync" not in made[2000, 2000].get_kernel_source()
 
 
 def test_any_sizes_are_right_whatever_is_expected():

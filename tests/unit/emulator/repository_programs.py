@@ -112,6 +112,7 @@ LIBRARY = (
     Program("flash_attention", direct(flash_attention, *HEADS, dtype="float16", tiles=AttentionTiles(32, 32, 64)), bound=2e-3),
     Program("flash_attention causal", direct(flash_attention, *HEADS, dtype="float16", causal=True, tiles=AttentionTiles(64, 32, 128)), bound=2e-3),
     Program("flash_attention of few queries", direct(flash_attention, *FEW, dtype="float16", causal=True, tiles=AttentionTiles(64, 32, 128, together=True, splits=3)), bound=2e-3),
+    Program("flash_attention of few queries in a cluster", direct(flash_attention, *FEW, dtype="float16", causal=True, tiles=AttentionTiles(64, 16, 128, together=True, splits=2, kept=16)), HOPPER, 2e-3),
     Program("flash_attention two blocks", direct(flash_attention, *HEADS, dtype="float16", tiles=AttentionTiles(64, 32, 128, blocks=2)), HOPPER, 2e-3),
     Program("flash_attention in turns", direct(flash_attention, *MORE, dtype="float16", tiles=AttentionTiles(128, 32, 256)), HOPPER, 2e-3),
     Program("matmul", direct(matmul, whole(70, 72), whole(72, 40), **F16, block_M=64, block_N=32)),
