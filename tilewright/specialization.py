@@ -330,9 +330,9 @@ class JITFunction(_ForTargets):
         return made
 
     def trace(self, *arguments: object, **named: object) -> PrimFunc:
-        """The traced program for these arguments, not compiled."""
-        runtime, constants = self.direct.split(*arguments, **named)
-        return self.direct.trace(constants, *self._sizes(runtime, constants))
+        """The traced program for these arguments, given as to `compile`."""
+        runtime, constants, sizes = self.direct.split_partly(*arguments, **named)
+        return self.direct.trace(constants, *self._sizes(runtime, constants, sizes))
 
     def interpret(self, *arguments: object, **named: object) -> Any:  # as a call
         """Run on the interpreter; see `Kernel.interpret`."""

@@ -121,6 +121,40 @@ def test_threads_hand_on_without_a_condition(target: str) -> None:
         assert agrees("everyone", body, "none", target), body
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_tiles_of_some_threads_and_of_the_others(target: str) -> None:
+    """Work on tiles that one warp does and the other threads' beside it was refused on processors where it hands tiles on."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), C: T.Tensor((4,), "float32"), D: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=96):
+            half = T.alloc_shared((4,), "float32")
+            if T.get_thread_binding() < 32:
+                rows, sums = T.alloc_fragment((4, 64), "float32"), T.alloc_fragment((4,), "float32")
+                T.copy(A, rows)
+                T.reduce_sum(rows, sums, dim=1)
+                for i, j in T.Parallel(4, 64):
+                    rows[i, j] = rows[i, j] / sums[i]
+                T.reduce_sum(rows, sums, dim=1)
+                T.copy(sums, C)
+            else:
+                for i in T.Parallel(4):
+                    half[i] = A[i, 0] * 0.5
+                total, line = T.alloc_fragment((64,), "float32"), T.alloc_shared((64,), "float32")
+                T.clear(total)
+                for k in T.serial(4):
+                    T.copy(A[k, :], line)
+                    for j in T.Parallel(64):
+                        total[j] += half[k] * line[j]
+                T.copy(total, D)
+
+    a = np.random.default_rng(8).random((4, 64), dtype=np.float32)
+    c, d = np.zeros(4, np.float32), np.zeros(64, np.float32)
+    kernel = tilewright.compile(main, target=target)
+    (kernel.emulate if kernel.arch.has_threads else kernel)(a, c, d)
+    assert np.allclose(c, 1) and np.allclose(d, (a[:, :1] * 0.5 * a).sum(0))
+
+
 def test_threads_of_a_role_hand_on_under_conditions() -> None:
     """Of blocks with rows of threads, no thread of a role was held to fulfil this: its index counts on over the rows there."""
 

@@ -264,6 +264,11 @@ class BufferProxy(TensorProxy):
         start = self._bound(part.start, 0, dimension)
         stop = self._bound(part.stop, size, dimension)
         extent = length(start, stop)
+        if isinstance(extent, int) and extent <= 0 and isinstance(begin := known_value(part.start), Scalar):
+            # ``A[k - 1 : k]`` of a first turn, which a condition leaves out: it lies before the tensor.
+            plain = ir.cast(as_expr(begin), INT32)
+            if isinstance(length(plain, stop), int):
+                start, extent = plain, length(plain, stop)
         if isinstance(extent, int):
             known_start = start if isinstance(start, int) else None
             beyond = known_start is not None and isinstance(size, int) and known_start + extent > size

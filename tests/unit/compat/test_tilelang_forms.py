@@ -172,6 +172,26 @@ def test_slices_are_assigned_to(target):
     assert np.array_equal(a, wanted) and np.array_equal(b[4:8], wanted[:, 12:].T) and not b[8:].any()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("turns", [1, 3])
+def test_a_slice_before_the_first_turn(target, turns):
+    """The rows before a loop's own are asked for behind its first turn only, also where that is all."""
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            before = T.alloc_shared((1, 64), "float32")
+            T.clear(before)
+            for k in T.serial(turns):
+                if k > 0:
+                    T.copy(A[k - 1 : k, :], before)
+            T.copy(before[0, :], C)
+
+    a, c = np.arange(256, dtype=np.float32).reshape(4, 64), np.ones(64, np.float32)
+    call(tilewright.compile(main, target=target), a, c)
+    assert np.array_equal(c, a[turns - 2] if turns > 1 else np.zeros(64))
+
+
 def test_a_number_is_not_assigned_to_a_slice():
     with pytest.raises(TilewrightError, match="cannot assign to a slice"):
 
@@ -343,3 +363,18 @@ def test_plans_for_warps_that_load_are_left_to_the_compiler(plan):
         c = np.zeros((64, 64), np.float32)
         getattr(tilewright.compile(main, target=target), way)(a, b, c)
         np.testing.assert_array_equal(c, a.astype(float) @ b.astype(float).T)
+
+
+def test_a_program_is_traced_without_its_tensors():
+    """Whose sizes are numbers: `get_tir` asked for arrays."""
+
+    @tilelang.jit(target="c")
+    def doubled(A, block=None):
+        A: T.Tensor((64,), "float32")
+        C = T.empty((64,), "float32")
+        with T.Kernel(64 // block, threads=32) as bx:
+            for i in T.Parallel(block):
+                C[bx * block + i] = A[bx * block + i] * 2
+        return C
+
+    assert "64" in doubled.get_tir(block=16).script()

@@ -176,6 +176,17 @@ def test_a_module_below_takes_no_name_away(parent, tail):
     assert not isinstance(getattr(above, tail), ModuleType)
 
 
+def test_numbers_are_of_the_classes_of_constants():
+    from tilewright.compat.tilelang.expressions import FloatImm, IntImm
+
+    assert (
+        isinstance(IntImm("int32", 5), IntImm)
+        and isinstance(3, IntImm)
+        and isinstance(FloatImm("float32", 2.5), FloatImm)
+    )
+    assert not isinstance(True, IntImm) and not isinstance(2, FloatImm) and not isinstance(T.dynamic("n"), IntImm)
+
+
 def test_some_modules_have_the_name_of_a_word():
     assert ("tools", "Analyzer") in NAMED_AS_MODULES
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tilewright.language as T
 from tilewright.language.dtypes import NumberType
-from tilewright.language.proxies import Value, is_number
+from tilewright.language.proxies import Value, is_number, known_value
 
 
 def const(value: object, dtype: object = None, span: object = None) -> object:
@@ -23,14 +23,29 @@ def convert(value: object) -> object:
     return const(value) if is_number(value) else value
 
 
-def IntImm(dtype: object, value: int, span: object = None) -> object:
-    """A number of a type."""
-    return const(value, dtype)
+class _Constants(type):
+    """Classes of numbers that the program knows: calling one makes a number of a type."""
+
+    kinds: tuple[type, ...]
+
+    def __call__(cls, dtype: object, value: object, span: object = None) -> object:
+        return const(value, dtype)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        known = known_value(instance)
+        return isinstance(known, cls.kinds) and not isinstance(known, bool)
 
 
-def FloatImm(dtype: object, value: float, span: object = None) -> object:
-    """A number of a type."""
-    return const(value, dtype)
+class IntImm(metaclass=_Constants):
+    """Integers."""
+
+    kinds = (int,)
+
+
+class FloatImm(metaclass=_Constants):
+    """Floats."""
+
+    kinds = (float,)
 
 
 def Not(value: Value, span: object = None) -> object:

@@ -246,7 +246,7 @@ class _Threads(ThreadDifferences):
         inside.vars |= self.vars - {node.var for node in find(body, ir.Let, ir.For)}
         inside.buffers |= self.buffers - {node.buffer for node in find(body, ir.Allocate)}
         inside.find_varying(body)
-        return not inside.varies(body) and not any(map(_is_barrier, walk(body)))
+        return not inside.varies(body)
 
     def _once(self, branch: ir.If) -> list[ir.Statement]:
         """Work of the whole block under a condition of its threads: done once where any of them asks for it."""
@@ -256,7 +256,7 @@ class _Threads(ThreadDifferences):
             if body is None:
                 continue
             asked, noted = self._any_thread("asked", condition)
-            made += [*noted, ir.If(asked, body, span=branch.span)]
+            made += [*noted, ir.If(asked, ir.seq(_without_barriers(body)), span=branch.span)]
         return made
 
     def _any_thread(self, name: str, condition: ir.Expr, first: bool = False) -> tuple[ir.Expr, list[ir.Statement]]:
