@@ -189,15 +189,10 @@ class _Walk:
             return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
-        first = read_first(statement, self._conflicts) if isinstance(statement, ir.Store) else None
+        first = read_first(statement, self._hands_on) if isinstance(statement, ir.Store) else None
         if first is not None:
             return self.statement(first, pending)
         return self._simple(statement, pending)
-
-    def _conflicts(self, statement: ir.Statement) -> bool:
-        """Whether what one thread writes here another one reads."""
-        touched = self.touches(statement)
-        return touched.conflicts(touched)
 
     def _leave(self, branch: ir.If, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """A branch in which threads leave: nobody waits for those, and what they did is done before."""
@@ -216,14 +211,18 @@ class _Walk:
             return False
         if ordered_by_author(loop):
             return self._together(loop) is None
-        touched = self.touches(loop)
+        return not self._hands_on(loop)
+
+    def _hands_on(self, statement: ir.Statement) -> bool:
+        """Whether what one thread writes in a statement another one reads there, by the elements that each has."""
+        touched = self.touches(statement)
         if not touched.conflicts(touched):
-            return True
-        elements = OwnElements(self.kernel, loop, self.threads, self.names)
-        accesses = list(find(loop, ir.Load, ir.Store, ir.Call))
+            return False
+        elements = OwnElements(self.kernel, statement, self.threads, self.names)
+        accesses = list(find(statement, ir.Load, ir.Store, ir.Call))
         own = frozenset(one for one in touched.buffers() if elements.apart(accesses, one))
-        others = touches(loop, self.exchanged - own, self.slots | own, self.own)
-        return not others.conflicts(others)
+        others = touches(statement, self.exchanged - own, self.slots | own, self.own)
+        return others.conflicts(others)
 
     def _together(self, loop: ir.For | ir.While) -> ir.For | ir.While | None:
         """A loop as threads run it that leave it at one time, so that they can meet in it; None where they do not."""
@@ -250,7 +249,8 @@ class _Walk:
 
     def _meets(self, statement: ir.Statement) -> bool:
         """Whether a barrier belongs into a statement."""
-        if not self._conflicts(statement):
+        touched = self.touches(statement)
+        if not touched.conflicts(touched):
             return False
         made, _ = self.statement(statement, NOTHING)
         return _barriers(ir.seq(made)) > _barriers(ir.seq(statement))
