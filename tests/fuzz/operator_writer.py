@@ -20,8 +20,7 @@ from tile_writer import Part, Tile, TileWriter, shape_text
 import tilewright.ops  # noqa: F401  (registers the operators)
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir import ALL, TILE_OPERATORS, Buffer, DType, Expr, Region, TileOperator, nodes
-from tilewright.ops import COMBINE, compute_dtype
-from tilewright.ops.product import POLICIES
+from tilewright.ops import COMBINE, POLICIES, compute_dtype
 
 Recipe = Callable[[TileWriter], bool]
 RECIPES: dict[str, Recipe] = {}

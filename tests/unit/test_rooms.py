@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib
 import itertools
 import re
 import statistics
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from syntax import tree
@@ -342,3 +344,18 @@ def test_nothing_is_read_that_may_run_code() -> None:
                 names = [] if tensors_alone else ["pickle"]
             found += [f"{path.name}:{node.lineno} {name}" for name in names if name.split(".")[0] in EXECUTES]  # type: ignore[attr-defined]
     assert not found, "\n".join(found)
+
+
+DOORS = sorted(path for path in MODULES if "import *" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("path", DOORS, ids=module_name)
+def test_a_door_gives_each_name_to_one_thing(path: Path) -> None:
+    """What one file of a room publishes is not hidden by another file, nor by one that has the name itself."""
+    door = importlib.import_module(module_name(path))
+    files = [node.module for node in tree(path).body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"]
+    for name in files:
+        for word, value in vars(importlib.import_module(str(name))).items():
+            assert word.startswith("_") or getattr(door, word) is value, f"{name} has another {word}"
+    modules = {one.stem for one in path.parent.glob("*.py") if path.stem == "__init__"} - {"__init__"}
+    assert all(isinstance(getattr(door, one), ModuleType) for one in modules if hasattr(door, one))

@@ -7,9 +7,12 @@ import json
 import math
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,13 +20,13 @@ import numpy as np
 from tilewright.emulator.arena import Arena, allocations, arrays_of, pack_arguments
 from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
-from tilewright.emulator.structures import CONSTANT, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
+from tilewright.emulator.structures import CONSTANT, LOOK, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap
 from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
-from tilewright.emulator.watch import Watch
 from tilewright.errors import EmulationError, EmulationFailed, Span
 from tilewright.machine.nvidia import DEVICES
 from tilewright.options import options
+from tilewright.progress import Progress
 from tilewright.targets.cuda.emulation import CUDA
 from tilewright.targets.emulation import Vocabulary
 from tilewright.texts import keep_lines, write_text
@@ -352,3 +355,36 @@ def _explore(source: str, kernel: str, arguments: Sequence[object], launch: dict
     for array, expected in zip(arrays, first):
         array[...] = expected
     return result
+
+
+class Watch:
+    """Keeps a run in the core interruptible, and shows how far it is.
+
+    Use as a context manager; `look` is for the core, which calls it ten times a second. Python's own handler of an
+    interrupt could not raise out of that call, so that it is called when the core has returned.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self.interrupted = False
+        self.before: Any = None
+        self.bar = Progress(blocks)
+        self.look = LOOK(self._look)
+
+    def _look(self, ended: int) -> int:
+        self.bar.wait(ended, "blocks emulated")
+        return self.interrupted
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+
+    def __enter__(self) -> Watch:
+        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            self.before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.__exit__()
+        if self.before is not None:
+            signal.signal(signal.SIGINT, self.before)
+            if self.interrupted:
+                self.before(signal.SIGINT, None)

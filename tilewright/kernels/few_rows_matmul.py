@@ -12,10 +12,9 @@ import numpy as np
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.kernels import Speed, Tile, Value, Work, ceil_div, speed_of
+from tilewright.kernels import SHARED_BYTES, Speed, Tile, Value, Work, ceil_div, speed_of
 from tilewright.kernels.cluster_sums import PADDING, add_shares
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.tiles import FEW_ROWS
 from tilewright.language.trace import PrimFunc

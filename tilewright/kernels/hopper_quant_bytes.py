@@ -16,9 +16,9 @@ from typing import Any
 
 import tilewright
 import tilewright.language as T
+from tilewright.kernels import Tile, Value, consumer_registers
 from tilewright.kernels import hopper_quant_bytes_sums as products
 from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, own_stretch, take_over, workspaces
-from tilewright.kernels.hopper import consumer_registers
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_results import (
     PADDING,
@@ -31,7 +31,6 @@ from tilewright.kernels.hopper_quant_bytes_results import (
     store_parts,
 )
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
-from tilewright.kernels.values import Tile, Value
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import COLUMNS, FragmentRecords
 

@@ -13,11 +13,10 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.kernels.hopper import SHARED_BYTES, heights_of, in_pieces
+from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Work, ceil_div, handed_over, heights_of, in_pieces
 from tilewright.kernels.hopper_quant_bytes_plan import CONVERTED, MOST, PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Ways, groups_of
-from tilewright.kernels.roofline import HOPPER, Speed, Work, ceil_div, handed_over
 from tilewright.machine import COLUMNS, FragmentRecords
 
 DECODED = {True: 0.9, False: 1.6}

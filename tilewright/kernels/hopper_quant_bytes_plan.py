@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.kernels import PLAIN, Epilogue, Value
+from tilewright.kernels import PLAIN, Epilogue, Value, in_pieces
 from tilewright.kernels.even_shares import EvenShares, in_panels
-from tilewright.kernels.hopper import in_pieces
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
 from tilewright.machine import COLUMNS, FragmentRecords
 

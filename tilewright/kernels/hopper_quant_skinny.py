@@ -15,9 +15,8 @@ import functools
 import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
-from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, ceil_div, speed_of
+from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, ceil_div, speed_of, worker_registers
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
-from tilewright.kernels.hopper import worker_registers
 from tilewright.kernels.skinny_tiles import (
     StreamWays,
     Worker,

@@ -14,8 +14,7 @@ import functools
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, speed_of
-from tilewright.kernels.hopper import worker_registers
+from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, speed_of, worker_registers
 from tilewright.kernels.hopper_quant_skinny import InvalidShares
 from tilewright.kernels.skinny_tiles import (
     StreamWays,

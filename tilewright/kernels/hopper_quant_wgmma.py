@@ -14,7 +14,7 @@ from typing import TypeAlias
 import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
-from tilewright.kernels import PLAIN, Epilogue, Tile, Value, paired, speed_of, stored
+from tilewright.kernels import PLAIN, Epilogue, Tile, Value, consumer_registers, in_pieces, paired, speed_of, stored
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
 from tilewright.kernels.even_shares import (
     EvenShares,
@@ -26,7 +26,6 @@ from tilewright.kernels.even_shares import (
     workspaces,
 )
 from tilewright.kernels.grouped_matmul import list_tiles
-from tilewright.kernels.hopper import consumer_registers, in_pieces
 from tilewright.kernels.skinny_tiles import entry_point
 from tilewright.language.roles import Channel
 from tilewright.language.trace import PrimFunc

@@ -14,8 +14,7 @@ from itertools import product
 import numpy as np
 
 import tilewright.language as T
-from tilewright.kernels import BESIDE, Epilogue, Speed, Tile, Value, Work, ceil_div, stored
-from tilewright.kernels.hopper import SHARED_BYTES
+from tilewright.kernels import BESIDE, SHARED_BYTES, Epilogue, Speed, Tile, Value, Work, ceil_div, stored
 from tilewright.kernels.repertoire import Ways
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.language.roles import Channel

@@ -14,9 +14,8 @@ import numpy as np
 import tilewright
 import tilewright.language as T
 from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
-from tilewright.kernels import HOPPER, Speed, Tile, speed_of
+from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Tile, speed_of
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.hopper import SHARED_BYTES
 from tilewright.kernels.tile_choice import MANY
 from tilewright.kernels.tiles import BEGIN, ROW_BYTES, STAGING_BYTES, Lanes, Parts, Tiles, cycles, launches_of, table_of
 from tilewright.language.trace import PrimFunc

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.kernels import HOPPER, Speed, Value, Work, ceil_div, took
-from tilewright.kernels.hopper import SHARED_BYTES
+from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Value, Work, ceil_div, took
 
 BEGIN = 2000
 """Cycles that blocks cost which begin beside another launch."""

@@ -56,7 +56,6 @@ from tilewright.language.decoding import decode, unpack
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype
 from tilewright.language.foreign import INSTEAD, SPELLINGS
-from tilewright.language.interface import WORDS
 from tilewright.language.kernel import (
     ClusterKernel,
     Kernel,
@@ -117,9 +116,9 @@ from tilewright.language.memory import (
     view,
 )
 from tilewright.language.mistakes import UnknownName
+from tilewright.language.recording import WORDS, expression_here
 from tilewright.language.reductions import all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
-from tilewright.language.source import expression_here
 from tilewright.language.tensors import (
     Packed,
     StridedTensor,

@@ -8,12 +8,10 @@ from typing import Any
 from tilewright.ir import MAY_SHARE, Assume, Buffer
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import word
 from tilewright.language.layouts import Advised, PartialFragment, layout_of
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import as_expr, condition, constant_within, describe, positive
-from tilewright.language.source import statement_here
+from tilewright.language.recording import current, in_kernel, statement_here, word
 
 MOST_BLOCKS = 32
 """Blocks that a multiprocessor runs at once."""

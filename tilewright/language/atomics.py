@@ -9,8 +9,6 @@ from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
 from tilewright.language.buffers import BufferProxy, borrow_extents, region_of, vector_in
-from tilewright.language.builder import in_kernel, record_operator
-from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -24,7 +22,7 @@ from tilewright.language.proxies import (
     named_by_author,
     one_of,
 )
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, made_word, record_operator, statement_here, word
 from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, lanes_of
 from tilewright.ops.copy import TMA_STORES

@@ -24,8 +24,6 @@ from collections.abc import Callable
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32, UINT32, UINT64
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import check_tile_place, in_kernel
-from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import (
     Element,
@@ -37,7 +35,7 @@ from tilewright.language.proxies import (
     describe,
     named_by_author,
 )
-from tilewright.language.source import statement_here
+from tilewright.language.recording import called, check_tile_place, in_kernel, made_word, statement_here, word
 
 MOST_ARRIVALS = (1 << 20) - 1
 """Arrivals that a barrier can count."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from tilewright.ir.nodes import If as Conditional
 from tilewright.ir.nodes import Seq
 from tilewright.language.branches import BlockContext
-from tilewright.language.builder import Builder, Frame, current, in_kernel
-from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import AuthorError
 from tilewright.language.proxies import condition
-from tilewright.language.source import statement_here
+from tilewright.language.recording import Builder, Frame, current, in_kernel, made_word, statement_here, word
 
 
 class MisplacedBranch(AuthorError):

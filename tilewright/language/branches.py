@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn, TypeGuard, TypeVar
 
 from tilewright.ir import BOOL, Break, Const, If, Seq, Statement, Unary, While
-from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.mistakes import LoopOutsideKernel, SymbolicIteration
 from tilewright.language.mistakes_of_scopes import EscapedName, LoopExit
 from tilewright.language.proxies import Scalar, condition, describe
-from tilewright.language.source import statement_here
+from tilewright.language.recording import Builder, Frame, current, statement_here
 from tilewright.language.tensor_proxies import TensorProxy
 
 

@@ -7,7 +7,6 @@ from typing import Any, NoReturn, overload
 from tilewright.ir import INT32, DType, size_text
 from tilewright.ir import nodes as ir
 from tilewright.language import mistakes
-from tilewright.language.builder import Frame, active, in_kernel
 from tilewright.language.dtypes import NumberType
 from tilewright.language.math import index_to_coordinates
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
@@ -24,8 +23,8 @@ from tilewright.language.proxies import (
     known_value,
 )
 from tilewright.language.reaches import is_negative
+from tilewright.language.recording import Frame, active, in_kernel, statement_here
 from tilewright.language.slices import length
-from tilewright.language.source import statement_here
 from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, common_lanes, kept, lane_of
 

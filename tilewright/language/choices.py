@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.nodes import Var
-from tilewright.language.builder import current
-from tilewright.language.interface import word
 from tilewright.language.mistakes_of_scopes import ChoiceNotKnown, ConstOutsideDirect
 from tilewright.language.proxies import Scalar, describe
+from tilewright.language.recording import current, word
 
 
 @dataclass(frozen=True, slots=True)

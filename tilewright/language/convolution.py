@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from tilewright.ir import INT32, Parallel, Var
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import check_tile_place, in_kernel
-from tilewright.language.interface import called, word
 from tilewright.language.math import if_then_else
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, Value, constant, describe
-from tilewright.language.source import statement_here
+from tilewright.language.recording import called, check_tile_place, in_kernel, statement_here, word
 
 
 @called("c2d_im2col")

@@ -8,12 +8,10 @@ from typing import Any
 from tilewright.ir.nodes import WARP, WARPGROUP, Assert, Expr, Print, Region
 from tilewright.language.branches import is_symbolic, stand_in
 from tilewright.language.buffers import region_of
-from tilewright.language.builder import active, current
-from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr
 from tilewright.language.proxies import condition as truth
-from tilewright.language.source import statement_here
+from tilewright.language.recording import active, current, statement_here, word
 from tilewright.language.tensor_proxies import TensorProxy
 
 

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.language.buffers import region_of
-from tilewright.language.builder import in_kernel
-from tilewright.language.interface import word
 from tilewright.language.proxies import as_expr, constant
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, statement_here, word
 from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.tile_ops import pair, record_tiles
 from tilewright.machine.fragment_records import FragmentRecords

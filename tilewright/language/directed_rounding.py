@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, FLOAT32, FLOAT64, DType
-from tilewright.language.builder import named
-from tilewright.language.interface import made_word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, Value, as_expr, frame_of
+from tilewright.language.recording import made_word, named
 
 MODES = ("rn", "rz", "ru", "rd")
 

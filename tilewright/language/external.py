@@ -9,12 +9,10 @@ from typing import Any
 from tilewright.ir import BOOL, changed, dtypes, find
 from tilewright.ir import nodes as ir
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
-from tilewright.language.builder import current, in_kernel
 from tilewright.language.dtypes import NumberType
-from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, constant, describe, is_number, named_by_author
-from tilewright.language.source import statement_here
+from tilewright.language.recording import called, current, in_kernel, made_word, statement_here, word
 
 NOTHING = ("handle", "void", "", None)
 """Result types of functions that are called for their effect."""

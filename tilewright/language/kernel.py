@@ -10,15 +10,13 @@ from tilewright.ir import INT32, find, root, substitute, walk
 from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import Allocate, Buffer, Call, Extent, Load, Parallel, Region, Seq, Store, TileOperator
 from tilewright.language.branches import BlockContext
-from tilewright.language.builder import Builder, current, in_kernel
 from tilewright.language.divisions import divide
 from tilewright.language.external import import_source
-from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.proxies import Scalar, check_scope, constant, constant_within, extent, frame_of, one_of
+from tilewright.language.recording import Builder, current, in_kernel, made_word, statement_here, word
 from tilewright.language.roles import refuse_registers_of_others
-from tilewright.language.source import statement_here
 from tilewright.ops.fill import Fill
 
 Made = TypeVar("Made")

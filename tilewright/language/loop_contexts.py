@@ -11,13 +11,12 @@ from tilewright.ir import INT32, INT64, Const, DType, Expr, Extent, For, If, Let
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext
-from tilewright.language.builder import check_tile_place, current, in_kernel
 from tilewright.language.collisions import check_collisions, check_order
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, extent, here
 from tilewright.language.reaches import check_reaches
+from tilewright.language.recording import check_tile_place, current, in_kernel, statement_here
 from tilewright.language.scope import settle
-from tilewright.language.source import statement_here
 
 
 def _fixed(*bounds: Extent) -> list[Extent]:

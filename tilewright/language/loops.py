@@ -6,12 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from tilewright.ir.nodes import Break, Return
 from tilewright.language.branches import LoopContext, check_exit, stand_in
-from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import called, word
 from tilewright.language.loop_contexts import GridLoop, ParallelLoop, PersistentLoop, PipelinedLoop, RangeLoop
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import as_expr, constant, constant_that, extent, known_value
-from tilewright.language.source import statement_here
+from tilewright.language.recording import called, current, in_kernel, statement_here, word
 
 
 @called("parallel")  # iterations of TVM's are independent, and may as well come in turn

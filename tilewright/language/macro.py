@@ -9,13 +9,11 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from tilewright.ir import nodes as ir
-from tilewright.language.builder import current
-from tilewright.language.interface import mismatch
 from tilewright.language.mistakes import MacroExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Variable, describe
+from tilewright.language.recording import current, expression_here, mismatch
 from tilewright.language.rewriting import rewritten
 from tilewright.language.scope import settle
-from tilewright.language.source import expression_here
 
 
 class Ref:

@@ -14,14 +14,12 @@ from tilewright import ops
 from tilewright.ir import BOOL, INT32, UINT8, UINT32, Call, DType, Evaluate, Expr, Region, Var, const, dtypes
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
-from tilewright.language.builder import in_kernel
 from tilewright.language.external import access_ptr
-from tilewright.language.interface import word
 from tilewright.language.machines import machine
 from tilewright.language.memory import alloc_shared, view
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_that, describe, known_value
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, statement_here, word
 from tilewright.language.tile_ops import GemmWarpPolicy, choice, record_tiles, transpose
 from tilewright.ops.base import element, matrix_shape, parallel, store_element
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from tilewright.ir import nodes as ir
-from tilewright.language.builder import in_kernel
-from tilewright.language.interface import word
 from tilewright.language.proxies import as_expr
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, statement_here, word
 
 
 def _meeting(function: str) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 
 from tilewright.ir import Allocate, Buffer, Extent, dtypes, known
 from tilewright.language.buffers import BufferProxy, WideBufferProxy, vector_in
-from tilewright.language.builder import check_tile_place, current, in_kernel
-from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected, TileExpected, ViewMismatch
 from tilewright.language.proxies import Variable, as_expr, describe, one_of
-from tilewright.language.source import statement_here
+from tilewright.language.recording import author_facing, check_tile_place, current, in_kernel, statement_here, word
 from tilewright.language.tensors import TensorAnnotation, element_dtype, shape_of, static_shape_of, strides_of
 from tilewright.language.vectors import VectorVariable
 

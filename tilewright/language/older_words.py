@@ -11,14 +11,13 @@ from typing import Any
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32, UINT64
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import in_kernel, named
 from tilewright.language.conversions import cast
-from tilewright.language.interface import author_facing, called, made_word, word
 from tilewright.language.macro import Macro, SizeVariable
 from tilewright.language.math import FUNCTIONS, abs_, if_then_else
 from tilewright.language.memory import alloc_buffer, view
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, describe
+from tilewright.language.recording import author_facing, called, in_kernel, made_word, named, word
 from tilewright.language.tensors import TensorAnnotation
 
 

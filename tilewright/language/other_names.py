@@ -8,10 +8,8 @@ from typing import Any
 
 from tilewright.ir.nodes import Expr
 from tilewright.language.barriers import mbarrier_arrive, mbarrier_arrive_expect_tx, sync_threads, sync_warp
-from tilewright.language.builder import current, in_kernel
 from tilewright.language.compiler_flags import texts_of_flags
 from tilewright.language.external import call_extern, import_source
-from tilewright.language.interface import called, made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_cluster_dims
 from tilewright.language.math import by_python, ceildiv, if_then_else
 from tilewright.language.matrix_words import gemm_sp
@@ -19,6 +17,7 @@ from tilewright.language.memory import alloc_buffer
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.operators import floor_divide
 from tilewright.language.proxies import Scalar, Value
+from tilewright.language.recording import called, current, in_kernel, made_word, word
 from tilewright.language.roles import wait_wgmma
 from tilewright.language.tile_ops import GemmWarpPolicy
 from tilewright.language.warpgroups import set_max_nreg

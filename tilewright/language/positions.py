@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
 from tilewright.language.buffers import region_of
-from tilewright.language.builder import check_tile_place, in_kernel
-from tilewright.language.interface import made_word
 from tilewright.language.memory import alloc_fragment
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import constant
+from tilewright.language.recording import check_tile_place, in_kernel, made_word, statement_here
 from tilewright.language.reductions import REDUCTIONS
-from tilewright.language.source import statement_here
 from tilewright.ops.base import same_shape, shape_text
 
 

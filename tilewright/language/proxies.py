@@ -17,11 +17,10 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, FLOAT32, DType
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.language import mistakes
-from tilewright.language.builder import Frame, active, current, in_kernel, named
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.promotion import literal_dtype
-from tilewright.language.source import statement_here
+from tilewright.language.recording import Frame, active, current, in_kernel, named, statement_here
 
 Value: TypeAlias = "bool | int | float | Scalar"
 """A number that Python knows, or one of the program."""

@@ -11,11 +11,10 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir import ALL, INT32, UINT32, UINT64, Call, Expr, binary, cast, const
-from tilewright.language.builder import Builder, Frame, in_kernel, named
-from tilewright.language.interface import made_word, word
 from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, check_scope, one_of
+from tilewright.language.recording import Builder, Frame, in_kernel, made_word, named, word
 from tilewright.language.warps import linear_thread
 
 ROUNDS = 10

@@ -12,11 +12,10 @@ from tilewright.ir import ALL, Binary, Buffer, DType, Load, same
 from tilewright.ir.dtypes import dtype as record_of
 from tilewright.language.atomics import ATOMICS
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import Frame
-from tilewright.language.interface import word
 from tilewright.language.memory import alloc_shared
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Element, Scalar, describe, one_of
+from tilewright.language.recording import Frame, word
 from tilewright.language.tile_ops import copy, fill
 
 OPERATIONS = {"sum": "add", "max": "max", "min": "min", "bitand": "and", "bitor": "or", "bitxor": "xor"}

@@ -9,10 +9,8 @@ from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL, INT32
 from tilewright.language.buffers import region_of
-from tilewright.language.builder import in_kernel, record_operator
-from tilewright.language.interface import made_word, word
 from tilewright.language.proxies import Scalar, constant
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, made_word, record_operator, statement_here, word
 from tilewright.language.tile_ops import record_tiles
 from tilewright.ops.base import element, parallel, store_element
 

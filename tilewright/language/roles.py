@@ -26,11 +26,9 @@ from tilewright.ir import find, root
 from tilewright.ir import nodes as ir
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy, region_of
-from tilewright.language.builder import Builder, Frame, current, in_kernel, record
-from tilewright.language.interface import called, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, constant_within, describe, one_of, positive
-from tilewright.language.source import statement_here
+from tilewright.language.recording import Builder, Frame, called, current, in_kernel, record, statement_here, word
 from tilewright.language.tile_ops import gemm
 from tilewright.language.warpgroups import register_count
 

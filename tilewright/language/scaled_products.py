@@ -15,12 +15,10 @@ from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, FLOAT32, INT32, UINT8
 from tilewright.language.buffers import region_of
-from tilewright.language.builder import in_kernel
-from tilewright.language.interface import called, word
 from tilewright.language.memory import alloc_fragment, alloc_shared
 from tilewright.language.mistakes import AuthorError
 from tilewright.language.proxies import Scalar, as_expr, frame_of
-from tilewright.language.source import statement_here
+from tilewright.language.recording import called, in_kernel, statement_here, word
 from tilewright.language.tile_ops import record_tiles
 from tilewright.ops.base import shape_text
 

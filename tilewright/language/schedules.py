@@ -12,10 +12,9 @@ from typing import ClassVar
 
 from tilewright.language.branches import BlockContext
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import in_kernel
-from tilewright.language.interface import called, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import constant_within, describe
+from tilewright.language.recording import called, in_kernel, word
 
 WSID = called("WSID")("tl.ws_op_id")
 """The key of ``annotations`` under which a statement has a name."""

@@ -18,7 +18,6 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import BOOL
 from tilewright.language import branches
 from tilewright.language.buffers import BufferProxy, vector_in
-from tilewright.language.builder import Builder, Frame, current
 from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement
 from tilewright.language.mistakes_of_scopes import EffectInExpression, ImmutableName, SymbolicExit, WrongReturn
@@ -35,7 +34,7 @@ from tilewright.language.proxies import (
     is_number,
     literal,
 )
-from tilewright.language.source import statement_here
+from tilewright.language.recording import Builder, Frame, current, statement_here
 from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, VectorVariable, kept
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from tilewright.ir import Buffer, Var, find
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import current
 from tilewright.language.external import access_ptr, call_extern, import_source
-from tilewright.language.interface import word
 from tilewright.language.kernel import Kernel
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar
+from tilewright.language.recording import current, word
 from tilewright.texts import read_text
 
 

@@ -9,13 +9,11 @@ from typing import Any
 from tilewright.ir import FLOAT32, GLOBAL_ALIGNMENT, UINT64, Allocate, Buffer, DType, Extent, Let, Var, dtypes
 from tilewright.ir.signature import ADDRESSED
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import current, in_kernel
 from tilewright.language.dtypes import NumberType
-from tilewright.language.interface import author_facing, word
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, UnboundSize
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, describe, extent, from_extent
-from tilewright.language.source import statement_here
+from tilewright.language.recording import author_facing, current, in_kernel, statement_here, word
 
 
 @dataclass(frozen=True, slots=True)

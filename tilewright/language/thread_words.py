@@ -11,13 +11,11 @@ from tilewright.arith import Analyzer
 from tilewright.ir import BOOL, INT32, Rewriter, Rewritten, substitute, walk
 from tilewright.ir import nodes as ir
 from tilewright.language.branches import BlockContext, LoopContext
-from tilewright.language.builder import current, in_kernel, named
 from tilewright.language.external import access_ptr
-from tilewright.language.interface import word
 from tilewright.language.kernel import DIMENSIONS, LaunchContext, get_thread_binding, get_thread_extents, launch_thread
 from tilewright.language.mistakes import MisplacedRole, NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, known_value, one_of
-from tilewright.language.source import statement_here
+from tilewright.language.recording import current, in_kernel, named, statement_here, word
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND
 

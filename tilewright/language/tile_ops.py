@@ -12,11 +12,9 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.structure import conjunction
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import borrow_extents, region_of
-from tilewright.language.builder import in_kernel, record, record_operator
-from tilewright.language.interface import word
 from tilewright.language.mistakes import NumberExpected, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, record, record_operator, statement_here, word
 from tilewright.language.vectors import VectorVariable
 from tilewright.ops.base import element, parallel, store_element
 

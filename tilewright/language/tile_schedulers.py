@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32
-from tilewright.language.builder import Frame, in_kernel
-from tilewright.language.interface import author_facing
 from tilewright.language.kernel import get_block_extents
 from tilewright.language.memory import alloc_var
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, Variable, as_expr, constant, extent, frame_of
+from tilewright.language.recording import Frame, author_facing, in_kernel
 
 
 class BaseTileScheduler:

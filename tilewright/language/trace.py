@@ -19,15 +19,13 @@ from tilewright.ir.verifier import verify
 from tilewright.language import mistakes_of_scopes
 from tilewright.language.bodies import annotated_in_body
 from tilewright.language.buffers import BufferProxy
-from tilewright.language.builder import Builder, activate
 from tilewright.language.dtypes import NumberType
 from tilewright.language.external import without_results
-from tilewright.language.interface import word
 from tilewright.language.kernel import KernelContext, close_launch
 from tilewright.language.mistakes import UndefinedName, WrongArguments
 from tilewright.language.proxies import Scalar, describe
+from tilewright.language.recording import Builder, activate, expression_of, parameters_span, word
 from tilewright.language.rewriting import rewritten
-from tilewright.language.source import expression_of, parameters_span
 from tilewright.language.tensors import PointerAnnotation, PointerProxy, TensorAnnotation, TensorType
 
 

@@ -7,11 +7,9 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import region_of, row
-from tilewright.language.builder import in_kernel, record
-from tilewright.language.interface import made_word, word
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, constant_that, constant_within
-from tilewright.language.source import statement_here
+from tilewright.language.recording import in_kernel, made_word, record, statement_here, word
 from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
 from tilewright.language.warps import linear_thread
 from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES

@@ -13,13 +13,11 @@ from typing import Any
 
 from tilewright.ir import INT32, walk
 from tilewright.ir import nodes as ir
-from tilewright.language.builder import Frame, current, in_kernel
 from tilewright.language.dtypes import NumberType
-from tilewright.language.interface import word
 from tilewright.language.math import if_then_else
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, check_scope, constant_within, describe, is_number
-from tilewright.language.source import statement_here
+from tilewright.language.recording import Frame, current, in_kernel, statement_here, word
 
 
 class Vector:

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from tilewright.ir.nodes import WARPGROUP, If, binary, const
 from tilewright.language.barriers import call
 from tilewright.language.branches import BlockContext
-from tilewright.language.builder import current, in_kernel
-from tilewright.language.interface import called, made_word, word
 from tilewright.language.mistakes import MisplacedRole, NumberExpected
 from tilewright.language.proxies import constant, constant_that
-from tilewright.language.source import statement_here
+from tilewright.language.recording import called, current, in_kernel, made_word, statement_here, word
 
 
 class WarpGroups(BlockContext):

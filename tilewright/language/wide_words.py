@@ -12,12 +12,10 @@ from typing import Any
 from tilewright.ir import UINT32, DType, dtypes
 from tilewright.ir import nodes as ir
 from tilewright.language.buffers import region_of, vector_in
-from tilewright.language.builder import in_kernel
-from tilewright.language.interface import author_facing, made_word, word
 from tilewright.language.math import FUNCTIONS, abs_, max_, min_
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant_within, describe, is_number
-from tilewright.language.source import statement_here
+from tilewright.language.recording import author_facing, in_kernel, made_word, statement_here, word
 from tilewright.language.vectors import Vector, common_lanes, kept, lane_at, lane_of, lanes_of
 
 BITS = {bits: dtypes.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}

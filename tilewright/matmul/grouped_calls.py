@@ -13,8 +13,7 @@ import numpy as np
 from tilewright.errors import WrongArgumentDevice, WrongArgumentShape
 from tilewright.ir.dtypes import ALL, FLOAT32, INT32, DType, dtype
 from tilewright.kernels import Epilogue, Request, WeightFacts, speed_of
-from tilewright.kernels.expert_epilogue import expert_epilogue
-from tilewright.kernels.grouped_matmul import group_tiles
+from tilewright.kernels.grouped_matmul import expert_epilogue, group_tiles
 from tilewright.kernels.grouped_matmul import grouped_matmul as grouped_kernel
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma_choice import expert_quant_choices

@@ -22,12 +22,11 @@ from tilewright.matmul.product import Product, explain, is_followed, quant_matmu
 from tilewright.matmul.random_operands import random_operands
 from tilewright.matmul.raw_weights import RawWeights
 from tilewright.matmul.results import Result, result_for
-from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, made_once
 from tilewright.matmul.tiers.dispatch import after_quantisation, quantizing, tuning_key
 from tilewright.matmul.tiers.general import General, GeneralCall
 from tilewright.matmul.tuning import tune
-from tilewright.matmul.weight_forms import MatmulCall, WeightForms
+from tilewright.matmul.weight_forms import MatmulCall, Shaped, WeightForms
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_float32, is_torch

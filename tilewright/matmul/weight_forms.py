@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentShape
+from tilewright.errors import MissingOperand, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.formats import pack_plain, unpack_plain
-from tilewright.ir.dtypes import dtype
-from tilewright.matmul.arrays import as_torch, contiguous, device_of, placed_like
+from tilewright.ir.dtypes import UINT8, dtype
+from tilewright.matmul.arrays import as_torch, check_device, contiguous, device_of, element_type, placed_like, viewed
 from tilewright.matmul.column_order import column_order
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.shaped import Shaped
 from tilewright.matmul.weight_codes import codes_of, stored_codes, zero_points
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
@@ -251,3 +250,29 @@ class WeightForms:
             "zeros": shaped("zeros", given.zeros, points, of_points),
         }
         return {name: array for name, array in tensors.items() if array is not None}
+
+
+class Shaped:
+    """Tensors of the shape and type that is due, on one device; each as kernels take it."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def __call__(
+        self, what: str, array: Array | None, expected: tuple[int, ...] | None, of: object, also: tuple[int, ...] = ()
+    ) -> Any:  # of the library that the array is of
+        if array is None or expected is None:
+            return None
+        if not hasattr(array, "shape"):
+            raise WrongArgumentKind(f"{what} is {an(type(array).__name__)}, expected a tensor")
+        check_device(what, array, "A is", self.device)
+        shape = tuple(array.shape)
+        flat = int(np.prod(shape, dtype=np.int64))
+        if shape not in (expected, also) and not (what == "a_scale" and flat == int(np.prod(expected))):
+            raise WrongArgumentShape(f"{what} has shape {list(shape)}, expected {list(expected)}")
+        if of is not None and element_type(array) != of:
+            raise WrongArgumentDType(f"{what} is {element_type(array)}, expected {of}")
+        array = contiguous(array)
+        if of is None and element_type(array).name == "int8":
+            array = viewed(array, UINT8)
+        return array.reshape(expected)

@@ -8,8 +8,11 @@ from tilewright.ops.copy import *
 from tilewright.ops.decode import *
 from tilewright.ops.fill import *
 from tilewright.ops.gemm import *
+from tilewright.ops.gemm_plan import *
 from tilewright.ops.load_ahead import *
+from tilewright.ops.product import *
 from tilewright.ops.reduce import *
+from tilewright.ops.rounding import *
 from tilewright.ops.scan import *
 from tilewright.ops.sparse_gemm import *
 from tilewright.ops.transpose import *

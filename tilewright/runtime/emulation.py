@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
-from tilewright.errors import EmulationFailed
+from tilewright.emulator.reports import Labels, make_report
+from tilewright.errors import EmulationError, EmulationFailed
 from tilewright.interpreter.memory import as_row
 from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
 from tilewright.passes.thread.launch_beside import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound
-from tilewright.runtime.side_by_side import SideBySide
 from tilewright.targets.cuda.tma import TmaDescriptor, descriptor
 from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
@@ -182,3 +182,48 @@ def _pointed_to(function: Function, values: list[object]) -> list[np.ndarray]:
 def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
     """The map of a tensor at its address here; the emulator moves it to where it puts the array."""
     return descriptor(node, array.ctypes.data, extents, strides)
+
+
+Run = Callable[[], None]
+
+
+class SideBySide:
+    """Runs kernels of a program one after the other, and those that may be beside the one before them in both
+    orders."""
+
+    def __init__(self) -> None:
+        self.earlier: Run | None = None
+        self.before: list[np.ndarray] = []
+
+    def run(self, kernel: Run, memory: Sequence[np.ndarray]) -> None:
+        """Run a kernel; `memory` is all that it and the one launched beside it, if there is one, touch."""
+        self.earlier, self.before = kernel, [array.copy() for array in memory]
+        kernel()
+
+    def run_beside(self, kernel: Run, memory: Sequence[np.ndarray]) -> None:
+        """Run a kernel that may begin before the one before it has ended.
+
+        Raises
+        ------
+        EmulationError : one of them uses what the other writes.
+        """
+        if self.earlier is None:
+            return kernel()
+        before = self.before + [array.copy() for array in memory[len(self.before) :]]
+        kernel()
+        found = [array.copy() for array in memory]
+        _put(memory, before)
+        kernel()
+        self.earlier()
+        places = [place for place, (one, other) in enumerate(zip(memory, found)) if one.tobytes() != other.tobytes()]
+        _put(memory, found)
+        self.earlier = None
+        if places:
+            facts = {"kind": "kernels-not-independent", "site": 0, "argument": places[0]}
+            raise EmulationError([make_report(facts, Labels(()), lambda site: None)])
+
+
+def _put(memory: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> None:
+    for array, value in zip(memory, values, strict=True):
+        if array.flags.writeable:
+            array[...] = value

@@ -8,7 +8,7 @@ import tilewright.compat.tilelang.language as T
 
 import tilewright
 from tilewright.compat.tilelang import quantize
-from tilewright.compat.tilelang.decoders import get_lop3_intrin_group, get_mxfp_intrin_group
+from tilewright.compat.tilelang.quantize import get_lop3_intrin_group, get_mxfp_intrin_group
 from tilewright.errors import CompilerNotFound
 from tilewright.formats import WORD_ORDERS
 from tilewright.ir.dtypes import dtype

@@ -13,12 +13,11 @@ from tilewright.kernels import PLAIN, Epilogue, Grouped, Recipe
 from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.kernels.arranged_activations import arranged_activations
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
-from tilewright.kernels.expert_epilogue import expert_epilogue
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.fp8_matmul import fp8_matmul
 from tilewright.kernels.fragment_matmul import fragment_matmul
 from tilewright.kernels.general_matmul import general_matmul
-from tilewright.kernels.grouped_matmul import grouped_matmul
+from tilewright.kernels.grouped_matmul import expert_epilogue, grouped_matmul
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul

@@ -10,8 +10,7 @@ import pytest
 from one_block import both_ways, random_array, run_tiles, same_bits, scalar, tile
 
 from tilewright.ir import TILE_OPERATORS, Region, const, dtypes, whole
-from tilewright.ops import Atomic, Copy, Decode, Fill, Gemm, Reduce, Scan, Transpose
-from tilewright.ops.rounding import cast_array
+from tilewright.ops import Atomic, Copy, Decode, Fill, Gemm, Reduce, Scan, Transpose, cast_array
 
 NAMES = sorted(dtypes.ALL)
 

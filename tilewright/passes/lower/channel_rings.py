@@ -10,8 +10,7 @@ from tilewright.errors import ChannelMisuse
 from tilewright.ir import UINT64, accesses, find
 from tilewright.ir import nodes as ir
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops import CP_ASYNC, ENGINE, SYNC, Copy, LoadAhead
-from tilewright.ops.product import Product
+from tilewright.ops import CP_ASYNC, ENGINE, SYNC, Copy, LoadAhead, Product
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"

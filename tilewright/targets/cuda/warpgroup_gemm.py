@@ -19,9 +19,7 @@ from tilewright.errors import InternalError
 from tilewright.ir import BOOL, INT32, UINT64, perform
 from tilewright.ir import nodes as ir
 from tilewright.layout import REGISTER, Layout
-from tilewright.ops import LoadAhead, SparseGemm
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.product import Product
+from tilewright.ops import GemmPlan, LoadAhead, Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.instructions import PTX_NAMES

@@ -12,8 +12,7 @@ from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir import ALL, INTRINSICS, Call, DType, Intrinsic, Region, register
 from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops.product import integer_product
-from tilewright.ops.rounding import round_float, wrap
+from tilewright.ops import integer_product, round_float, wrap
 
 _PRODUCTS: dict[tuple[str, DType, DType, DType], MatrixInstruction] = {}
 """Instructions by function and types of their operands."""

@@ -13,9 +13,7 @@ from tilewright.ir import INT32, perform
 from tilewright.ir import nodes as ir
 from tilewright.layout import REGISTER, Layout
 from tilewright.machine.arch import Arch
-from tilewright.ops.base import zero
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.product import Product
+from tilewright.ops import GemmPlan, Product, zero
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.ir import DType, children, evaluate, find
 from tilewright.ir import nodes as ir
 from tilewright.machine.arch import Arch
-from tilewright.ops import Reduce, Scan
-from tilewright.ops.product import Product
+from tilewright.ops import Product, Reduce, Scan
 
 LOOKED_AT = 64
 """Iterations of a loop that are counted one by one; of more, so many at even distances."""

@@ -25,9 +25,7 @@ from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, 
 from tilewright.ir import nodes as ir
 from tilewright.layout.threads import shared_rows
 from tilewright.machine import Arch, CopyEngine
-from tilewright.ops import TMA, Copy, Transpose
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.product import Product
+from tilewright.ops import TMA, Copy, GemmPlan, Product, Transpose
 from tilewright.passes import Context, Fact, ScopedRewriter
 from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported
 from tilewright.passes.tile.copies.engine_checks import leaving_unsupported

@@ -8,9 +8,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Const, Region, is_literal
 from tilewright.layout import REGISTER, repeat
 from tilewright.machine import GLOBAL, Arch, MatrixInstruction
-from tilewright.ops import Gemm, SparseGemm
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.product import Product
+from tilewright.ops import Gemm, GemmPlan, Product, SparseGemm
 
 SWIZZLED_ROWS = 8
 """Rows after which the pattern of every swizzle begins again."""

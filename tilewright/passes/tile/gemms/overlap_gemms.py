@@ -35,8 +35,7 @@ from dataclasses import dataclass, replace
 from tilewright.arith import Analyzer
 from tilewright.ir import LOOPS, Rewritten, find, put, substitute, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.ops import Fill, SparseGemm
-from tilewright.ops.product import Product
+from tilewright.ops import Fill, Product, SparseGemm
 from tilewright.passes import Context, map_kernels, negated
 from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional

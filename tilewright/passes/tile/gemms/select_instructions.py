@@ -13,8 +13,7 @@ from tilewright.errors import NotAsynchronous
 from tilewright.ir import Allocate, Buffer, Function, Kernel, Role, changed, find, kernels
 from tilewright.layout import Layout, permuted
 from tilewright.machine.arch import Arch
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.product import Product
+from tilewright.ops import GemmPlan, Product
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.engine_checks import lies_in_boxes
