@@ -340,8 +340,13 @@ def _product(
         return each
 
     def held(size: int, by_rows: bool) -> Tile:
-        """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory."""
-        return T.alloc_fragment((size,), "float32") if by_rows else T.alloc_shared((size,), "float32")
+        """Factors of a tile's rows, which few threads share, in registers; those of its columns in shared memory, a row
+        that the copy engine brings."""
+        return T.alloc_fragment((size,), "float32") if by_rows else T.alloc_shared((1, padded_rows(size)), "float32")
+
+    def own(factors: Tile, place: Value) -> tuple[Value, ...]:
+        """Where the factor of a row or column of a tile is."""
+        return (0,) * (len(factors.shape) - 1) + (place,)
 
     @T.macro
     def finish(total: Tile, factors: Factors, C: Tile, row: Value, column: Value, swapped: bool) -> None:
@@ -355,10 +360,10 @@ def _product(
                 m, n = (j, i) if swapped else (i, j)
                 value = T.cast(total[i, j], "float32")
                 if not by_group:
-                    value = value * scales_A[m if by_token else 0]
+                    value = value * scales_A[own(scales_A, m if by_token else 0)]
                 if not by_block:
-                    value = value * scales_B[n if by_channel else 0]
-                result[i, j] = T.cast(value if shift is None else value + shift[n], out)
+                    value = value * scales_B[own(scales_B, n if by_channel else 0)]
+                result[i, j] = T.cast(value if shift is None else value + shift[own(shift, n)], out)
         if swapped:
             columns, rows = result.shape
             T.transpose(result, C[row : row + rows, column : column + columns])

@@ -91,6 +91,34 @@ def test_two_consumers_alternate() -> None:
     assert text.count("take_turn(iteration == 0)") == 1 and text.count("pass_turn") == 1
 
 
+def test_a_turn_ends_before_what_each_consumer_receives_for_itself() -> None:
+    """Factors of a tile's results, in a slot for each consumer: the other one's products begin before they are waited for."""
+    scaled = (
+        BEFORE.replace("C: float32[320, 64])", "C: float32[320, 64], factors: float32[320])")
+        .replace("        channel(", "        held = shared(float32[1, 64])\n        channel(", 1)
+        .replace(
+            "        with roles():",
+            '        channel("held", held, stages=1, writers=("producer",), readers=("consumer",), scope="block")\n'
+            "        with roles():",
+        )
+        .replace(
+            "                copy(source=c",
+            '                receive("held", 0)\n'
+            "                for i, j in parallel(64, 64):\n"
+            "                    c[i, j] = c[i, j] * held[0, i]\n"
+            '                release("held", 0)\n'
+            "                copy(source=c",
+        )
+        + '                acquire("held", 0)\n'
+        "                copy(source=factors[by * 64 : +64], destination=held[0, :])\n"
+        '                publish("held", 0)\n'
+    )
+    context = Context(arch({"arch": "sm_90a", "cores": 2}), Schedule(ping_pong=True))
+    text = print_program(order_warpgroups(persist_grid(parse(scaled), context), context))
+    assert "held = shared(float32[2, 64])" in text
+    assert text.index("pass_turn") < text.index('receive("held"') < text.index('release("held"')
+
+
 def test_without_being_asked_there_is_one_consumer() -> None:
     made = print_program(
         persist_grid(parse(BEFORE), Context(arch({"arch": "sm_90a", "cores": 2}), Schedule(persistent=True)))

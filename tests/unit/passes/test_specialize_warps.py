@@ -65,6 +65,34 @@ def test_before_and_after() -> None:
     assert made(specialize_warps, BEFORE) == AFTER
 
 
+SCALED = changed(
+    ("C: float16[4096, 128])", "C: float16[4096, 128], scales: float32[128])"),
+    ("        c = fragment", "        factors = shared(float32[1, 128])\n        c = fragment"),
+    ("        fill(", "        copy(source=scales, destination=factors)\n        fill("),
+    (
+        "        copy(source=c",
+        "        for i, j in parallel(128, 128):\n            c[i, j] = c[i, j] * factors[0, j]\n        copy(source=c",
+    ),
+)
+"""A tile is filled ahead of the loop and read behind it."""
+
+
+def test_what_is_read_behind_a_loop_is_brought_behind_its_loads() -> None:
+    """So that no warps that compute wait for it, or for one another, and that no ring waits for its slot."""
+    text = made(specialize_warps, SCALED)
+    consumer, producer = text.split('with role("producer"')
+    assert consumer.index("receive(\"factors_loads\", 0)") > consumer.index("release(\"a_loads\"")
+    loads, behind = producer.split("publish(\"a_loads\", i)")
+    assert "factors" not in loads and "copy(source=scales" in behind and "copy(source=scales" not in consumer
+
+
+def test_what_no_copy_brings_stays_with_those_who_compute() -> None:
+    """Numbers of another type are converted on their way: the loads of the loop are divided all the same."""
+    text = made(specialize_warps, changed_text(SCALED, ("scales: float32[128]", "scales: float16[128]")))
+    consumer, producer = text.split('with role("producer"')
+    assert "copy(source=scales" in consumer and "scales" not in producer and "copy(source=A" in producer
+
+
 def test_the_schedule_says_how_many_slots() -> None:
     text = made(specialize_warps, BEFORE, machine(schedule=Schedule(num_stages=4)))
     assert "a_ring = shared(float16[4, 128, 64])" in text and "stages=4" in text

@@ -29,7 +29,7 @@ from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
 from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
 from tilewright.passes.tile.roles.divide_prelude import divide_prelude
 from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
-from tilewright.passes.tile.roles.role_links import Link, LinkPlan
+from tilewright.passes.tile.roles.role_links import Link, LinkPlan, Stretch
 
 MIN_BLOCKS = "min_blocks_per_sm"
 """Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
@@ -241,7 +241,11 @@ class _Slice:
         ends = {link: stretch.filled if self.moves else stretch.read for link, stretch in found}
         enter, leave = (ir.Acquire, ir.Publish) if self.moves else (ir.Receive, ir.Release)
         counted: set[ir.Expr] = set()
-        for position, statement in enumerate(body.statements):
+        order = list(enumerate(body.statements))
+        for link, stretch in found if self.moves else ():
+            if link.late:
+                order = self._behind(order, link, stretch)
+        for position, statement in order:
             for link, (begin, _) in ends.items():
                 if begin == position:
                     number = division.numbers[link, body]
@@ -257,6 +261,17 @@ class _Slice:
         slots = division.slots(body)
         result = replace(body, statements=tuple(made))
         return redirected(result, slots) if slots else result
+
+    def _behind(
+        self, order: list[tuple[int, ir.Statement]], link: Link, stretch: Stretch
+    ) -> list[tuple[int, ir.Statement]]:
+        """Statements in an order in which copies that only what stands behind the loops reads are made behind them, so
+        that no ring waits for their slot."""
+        effects, tiles = self.division.plan.survey.effects, {*link.tiles}
+        late = [one for one in order if one[0] <= stretch.filled[1] and effects[one[1]].writes & tiles]
+        rest = [one for one in order if one not in late]
+        place = next(place for place, one in enumerate(rest) if one[0] == stretch.read[0])
+        return [*rest[:place], *late, *rest[place:]]
 
     def part(self, statement: ir.Statement) -> list[ir.Statement]:
         """What a role does of one statement."""

@@ -67,9 +67,11 @@ def order_warpgroups(function: ir.Function, context: Context) -> ir.Function:
 class _Order(Rewriter):
     def __init__(self) -> None:
         self.groups = self.instances = 1
+        self.slots: dict[str, int] = {}
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         """Roles that the author divided are the author's to order."""
+        self.slots = {one.name: one.stages for one in find(kernel.body, ir.Channel)}
         made: ir.Kernel = self.generic(kernel) if kernel.attribute(SPECIALIZED) else kernel
         return made
 
@@ -80,12 +82,18 @@ class _Order(Rewriter):
 
     def visit_Seq(self, body: ir.Seq) -> Rewritten:
         """Consumers that alternate (`ping_pong`) take their turn when they receive the first tile, and pass it behind
-        the last."""
+        the last: that of the ring, where each of them has slots of its own of what follows."""
         made: ir.Seq = self.generic(body)
         if self.instances == 1 or not any(performed(one) == "pass_turn" for one in made.statements):
             return made
         receives = [place for place, one in enumerate(made.statements) if holds(one, ir.Receive)]
+        while len(receives) > 1 and self._has_own_slots(made.statements[receives[-1]]):
+            receives.pop()
         return replace(made, statements=tuple(narrowed(made.statements, receives)))
+
+    def _has_own_slots(self, receive: ir.Statement) -> bool:
+        """Whether a consumer receives into slots that no other one reads: it comes once a tile."""
+        return isinstance(receive, ir.Receive) and self.slots[receive.channel] % self.instances == 0
 
     def visit_For(self, loop: ir.For) -> Rewritten:
         made: ir.For = self.generic(loop)

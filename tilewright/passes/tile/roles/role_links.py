@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir import LOOPS, declared, find, header, leaving, own_writes, root
 from tilewright.ir import nodes as ir
+from tilewright.ops.copy import Copy
 from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands
@@ -45,11 +46,13 @@ class Link:
     Attributes
     ----------
     stages : slots of their ring.
+    late : whether only what stands behind the loops reads them: they are brought last.
     """
 
     tiles: tuple[ir.Buffer, ...]
     stretches: tuple[Stretch, ...]
     stages: int
+    late: bool = False
 
     def at(self, home: ir.Seq) -> Stretch | None:
         """The stretch in a sequence."""
@@ -76,20 +79,22 @@ class LinkPlan:
     refused: list[tuple[ir.Statement, str]]
 
 
-def plan_links(survey: Survey, wanted: Mapping[ir.Pipelined, int]) -> LinkPlan:
+def plan_links(survey: Survey, wanted: Mapping[ir.Pipelined, int], behind: bool = True) -> LinkPlan:
     """The tiles of a kernel that can be filled ahead.
 
     Parameters
     ----------
     wanted : the loops that are to overlap, with the slots of their rings.
+    behind : whether tiles count too that are read behind these loops alone.
     """
-    return _Planner(survey, wanted).run()
+    return _Planner(survey, wanted, behind).run()
 
 
 @dataclass(slots=True)
 class _Planner:
     survey: Survey
     wanted: Mapping[ir.Pipelined, int]
+    behind: bool
     refused: dict[ir.Buffer, str] = field(default_factory=dict)
     prepared: set[ir.Buffer] = field(default_factory=set)
     scalars: set[ir.Buffer] = field(default_factory=set)
@@ -112,12 +117,22 @@ class _Planner:
     # Candidates -----------------------------------------------------------------------------------
 
     def _is_wanted(self, tile: ir.Buffer) -> bool:
-        """Whether a loop that is to overlap reads what global memory fills."""
-        from_memory = any(self._is_load(site) for site in self.survey.writers(tile))
-        readers = self.survey.readers(tile)
-        return from_memory and any(
-            isinstance(one, ir.Pipelined) and one in self.wanted for site in readers for one in site.around()
-        )
+        """Whether a loop that is to overlap reads what global memory fills, or stands before all that do."""
+        writers, readers = self.survey.writers(tile), self.survey.readers(tile)
+        if not any(self._is_load(site) for site in writers) or not readers:
+            return False
+        return self._is_read_in_loops(readers) or (self.behind and self._is_behind(writers, readers))
+
+    def _is_read_in_loops(self, readers: Iterable[RoleSite]) -> bool:
+        return any(one in self.wanted for site in readers for one in site.around())
+
+    def _is_behind(self, writers: Sequence[RoleSite], readers: Sequence[RoleSite]) -> bool:
+        """Whether a loop that is to overlap stands between the copies that fill a tile and those who read it."""
+        home = _common([*writers, *readers])
+        filled, read = ([_position(site, home) for site in sites] for sites in (writers, readers))
+        between = home.statements[max(filled) + 1 : min(read)]
+        copied = all(isinstance(site.statement, Copy) and site.steps[-1][0] is home for site in writers)
+        return copied and any(one in self.wanted for part in between for one in find(part, ir.Pipelined))
 
     def _is_load(self, site: RoleSite) -> bool:
         """Whether a statement brings data from global memory, not from tiles that are filled on the way."""
@@ -145,7 +160,8 @@ class _Planner:
         found = self._stretches(tile, writers, readers)
         if isinstance(found, str):
             return found
-        return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers))
+        late = not self._is_read_in_loops(readers)
+        return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers), late)
 
     def _stretches(
         self, tile: ir.Buffer, writers: Sequence[RoleSite], readers: Sequence[RoleSite]
@@ -278,13 +294,13 @@ def _grouped(links: Mapping[ir.Buffer, Link]) -> Iterator[Link]:
     """Links that are read over the same stretches, joined."""
     groups: dict[Any, list[Link]] = {}
     for link in links.values():
-        groups.setdefault((tuple((one.home, one.read) for one in link.stretches), link.stages), []).append(link)
-    for (_, stages), members in groups.items():
+        groups.setdefault((tuple((one.home, one.read) for one in link.stretches), link.stages, link.late), []).append(link)
+    for (_, stages, late), members in groups.items():
         stretches = []
         for alike in zip(*(one.stretches for one in members), strict=True):
             filled = min(one.filled[0] for one in alike), max(one.filled[1] for one in alike)
             stretches.append(replace(alike[0], filled=filled))
-        yield Link(tuple(tile for one in members for tile in one.tiles), tuple(stretches), stages)
+        yield Link(tuple(tile for one in members for tile in one.tiles), tuple(stretches), stages, late)
 
 
 # What is covered ----------------------------------------------------------------------------------

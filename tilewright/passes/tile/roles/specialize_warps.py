@@ -119,15 +119,23 @@ class _Specialize(ScopedRewriter):
         if meeting is not None:
             return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", meeting)
         survey = Survey(kernel, anchor)
-        plan = plan_links(survey, wanted)
+        for behind in (True, False):
+            plan = plan_links(survey, wanted, behind)
+            divided = self._planned(Division(kernel, plan, wanted, anchor), asked)
+            if isinstance(divided, ir.Kernel):
+                for statement, reason in plan.refused:
+                    self.context.warn(f"this load stays with the warps that compute: {reason}", statement.span)
+                break
+        return divided
+
+    def _planned(self, division: Division, asked: bool) -> ir.Kernel | RoleRefusal:
+        """The kernel with two roles as they are planned, or why it cannot be."""
+        plan = division.plan
         if plan.refused and not (asked and plan.links):
             statement, reason = plan.refused[0]
             return RoleRefusal(reason, statement)
-        if not plan.links:
+        if all(link.late for link in plan.links):
             return RoleRefusal("it loads no tiles from global memory")
-        for statement, reason in plan.refused:
-            self.context.warn(f"this load stays with the warps that compute: {reason}", statement.span)
-        division = Division(kernel, plan, wanted, anchor)
         made = division.kernel(self.context.arch)
         if isinstance(made, str):
             return RoleRefusal(made)
