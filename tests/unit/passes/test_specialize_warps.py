@@ -81,8 +81,8 @@ def test_what_is_read_behind_a_loop_is_brought_behind_its_loads() -> None:
     """So that no warps that compute wait for it, or for one another, and that no ring waits for its slot."""
     text = made(specialize_warps, SCALED)
     consumer, producer = text.split('with role("producer"')
-    assert consumer.index("receive(\"factors_loads\", 0)") > consumer.index("release(\"a_loads\"")
-    loads, behind = producer.split("publish(\"a_loads\", i)")
+    assert consumer.index('receive("factors_loads", 0)') > consumer.index('release("a_loads"')
+    loads, behind = producer.split('publish("a_loads", i)')
     assert "factors" not in loads and "copy(source=scales" in behind and "copy(source=scales" not in consumer
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir import LOOPS, declared, find, header, leaving, own_writes, root
 from tilewright.ir import nodes as ir
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
 from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands
@@ -294,13 +294,16 @@ def _grouped(links: Mapping[ir.Buffer, Link]) -> Iterator[Link]:
     """Links that are read over the same stretches, joined."""
     groups: dict[Any, list[Link]] = {}
     for link in links.values():
-        groups.setdefault((tuple((one.home, one.read) for one in link.stretches), link.stages, link.late), []).append(link)
-    for (_, stages, late), members in groups.items():
+        read = tuple((one.home, one.read) for one in link.stretches)
+        groups.setdefault((read, link.stages, link.late), []).append(link)
+    for members in groups.values():
         stretches = []
         for alike in zip(*(one.stretches for one in members), strict=True):
             filled = min(one.filled[0] for one in alike), max(one.filled[1] for one in alike)
             stretches.append(replace(alike[0], filled=filled))
-        yield Link(tuple(tile for one in members for tile in one.tiles), tuple(stretches), stages, late)
+        yield replace(
+            members[0], tiles=tuple(tile for one in members for tile in one.tiles), stretches=tuple(stretches)
+        )
 
 
 # What is covered ----------------------------------------------------------------------------------
