@@ -50,6 +50,10 @@ warpgroups (28 products of `[K, N]`, 126 times, H200, 24 November 2026)."""
 NEXT = {1: 4600, 2: 3100, 4: 3100, 8: 3100}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
 
+MEETING = {1: 800}
+"""Cycles of it besides, by the bytes of an operand, where blocks share loads: each waits for the end of its partner's
+tile (34 pairs of kernels of e4m3, H200, 28 November 2026)."""
+
 STAYING, ONCE_MORE = 1000, 1850
 """Cycles that it costs a launch of one tile a block that its kernel is made for several: fewer slots, and places to
 reckon before the first load; and those that a further tile costs besides where a kernel is made for one, so that
@@ -485,7 +489,9 @@ def work_of(
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,
         leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
-        ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area) + np.where(table.leaves, ONCE_MORE, 0),
+        ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area)
+        + np.where(along_N * along_M > 1, MEETING.get(size, 0) * area, 0)
+        + np.where(table.leaves, ONCE_MORE, 0),
         begins=np.where(table.stays & (waves == 1), STAYING, 0),
         handed=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
         memory=((M + N) * K + M * N) * size + anew,

@@ -34,11 +34,11 @@ def test_what_the_model_takes_is_near_the_best(kind: str, found: dict[str, objec
 BESIDE = {
     "2026-11-24-h200-worst": {"bfloat16": 0.02, "e4m3 by e4m3": 0.02, "int4 by float16": 0.02},
     "2026-11-24-h100-candidates": {
-        "bfloat16": 0.03, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.04, "int4 by e4m3": 0.03,
+        "bfloat16": 0.03, "e4m3 by e4m3": 0.01, "int4 by float16": 0.02, "int4 by int8": 0.04, "int4 by e4m3": 0.03,
         "int2 by int8": 0.02,
     },
     "2026-11-27-h200-candidates": {
-        "bfloat16": 0.02, "e4m3 by e4m3": 0.03, "int4 by float16": 0.02, "int4 by int8": 0.01, "int4 by e4m3": 0.01,
+        "bfloat16": 0.02, "e4m3 by e4m3": 0.031, "int4 by float16": 0.02, "int4 by int8": 0.01, "int4 by e4m3": 0.01,
         "int2 by int8": 0.02,
     },
     "2026-11-27-h200-old-new": {
@@ -48,6 +48,7 @@ BESIDE = {
     "2026-11-28-h200-order": {"bfloat16": 0.008, "e4m3 by e4m3": 0.015, "int4 by float16": 0.012},
     "2026-11-28-h200-short": {"bfloat16": 0.012},
     "2026-11-28-h200-attention": {"attention": 0.02},
+    "2026-11-28-h200-scaled-ends": {"e4m3 by e4m3": 0.01, "int4 by e4m3": 0.02, "int4 by float16": 0.015},
     "2026-11-28-h100-pairs": {"int4 by e4m3": 0.03, "int2 by int8": 0.04},
 }  # fmt: skip
 """Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; another card, which nothing
@@ -56,7 +57,8 @@ lost 0.056, 0.050, 0.016 and 0.113; 96 products that were timed when no number w
 numbers of before take kernels that lose 0.016, 0.022, 0.048 and 0.012; and some of those again beside what the model told to be
 near, of which those by e4m3 lost 0.030 where blocks that share tiles cost no more than others; products that were behind
 Humming, with pairs of blocks that take all their rows in one product, of which the model lost 0.042 and 0.061 before; 53 dense products of mostly few rows, of which it lost
-0.039 before rows behind the last one of a weight cost anything, and blocks that stay asked memory once."""
+0.039 before rows behind the last one of a weight cost anything, and blocks that stay asked memory once; large products of
+e4m3, of which it lost 0.013 before blocks that share loads waited for the end of their partner's tile."""
 
 
 @pytest.mark.parametrize("log", BESIDE)

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.arith import Analyzer
@@ -50,6 +50,7 @@ from tilewright.ir import INT32, find, holds, new_names, performed, size_variabl
 from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import known_extent
 from tilewright.machine.arch import Arch
+from tilewright.ops import Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
@@ -177,12 +178,13 @@ class _Grid:
             return size
         if len(self.source.grid) < 2:
             return 1
+        late = {copy for role in find(self.source.body, ir.Role) for copy in _behind_loops(role)}
         along = [
             size
             * sum(
                 copy.landing_bytes
                 for copy in channel_copies(self.source)
-                if differs(copy.source, depending(self.source, var))
+                if copy not in late and differs(copy.source, depending(self.source, var))
             )
             for var, size in zip(self.source.block_vars[:2], self.dims)
         ]
@@ -191,6 +193,14 @@ class _Grid:
     @property
     def order(self) -> str:
         return str(self.source.attribute(RASTER, ("row", 0))[0])
+
+
+def _behind_loops(role: ir.Role) -> Iterator[Copy]:
+    """Copies that a role makes once a tile, when its loops are done: they are few bytes beside those of the loops."""
+    for one in reversed(role.body.statements):
+        if isinstance(one, ir.For):
+            return
+        yield from find(one, Copy)
 
 
 @dataclass(slots=True)
