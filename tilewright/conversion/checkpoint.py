@@ -103,7 +103,8 @@ class _Plan:
 
     def is_stack(self, name: str) -> bool:
         """Whether a tensor holds the weights of all experts of a layer of transformers."""
-        of_codes = name in self.layers and self.layers[name].form == "mxfp4" and self.source[name].ndim > 3
+        form = self.layers[name].form if name in self.layers else None
+        of_codes = form == "fp8-experts" or (form == "mxfp4" and self.source[name].ndim > 3)
         return name in self.stacks or of_codes
 
     def converted(self, name: str) -> Iterator[tuple[str, QuantizedWeight]]:

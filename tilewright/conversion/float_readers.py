@@ -19,9 +19,10 @@ from tilewright.quant.importers import (
     from_nvfp4,
 )
 from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
+from tilewright.quant.weight import QuantizedWeight
 
 
-def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+def float8(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
     """fp8: compressed-tensors' ``weight_scale`` and ``scale_weight`` multiply, and so do DeepSeek's
     ``weight_scale_inv`` and ``scale``, Mistral's ``qscale_weight``; GPTQModel's ``weight_scale_inv`` divides.
 
@@ -55,6 +56,15 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
             blocks = grid[0], grid[1]  # some layers have others, as transformers reads them
     group = groups_of_layer(settings, layer)
     return from_float_quantized(weight, scale, block=blocks, group=group, name=layer)
+
+
+def experts_of_float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """transformers' fp8 of all experts in one tensor ``[experts, N, K]``, its scales in one as well."""
+    weights, scales = tensors[layer], tensors[f"{layer}_scale_inv"]
+    if scales.shape[:1] != weights.shape[:1]:
+        raise InvalidTensor(f"{layer} is {list(weights.shape)} beside scales of {list(scales.shape)}")
+    parts = ({f"{layer}.weight": one, f"{layer}.weight_scale_inv": scale} for one, scale in zip(weights, scales))
+    return {f"{layer}.{e}": float8(each, layer, settings) for e, each in enumerate(parts)}
 
 
 def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:

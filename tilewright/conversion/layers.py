@@ -237,6 +237,10 @@ FORMS: dict[str, Form] = {
     "fp8-block": Form(
         ".weight", (*_SCALES_OF_FP8, ".activation_scale", ".qscale_act", *_STATIC), _is_fp8, floats.float8, _BLOCKED
     ),
+    "fp8-experts": Form(
+        "", ("_scale_inv",), lambda t, n, s: n + "_scale_inv" in t and t[n].ndim == 3,
+        floats.experts_of_float8, _BLOCKED,
+    ),
     "fp8-plain": Form(
         ".weight", (".scale_weight", ".scale_input"),
         lambda t, n, s: not s and t[n + ".weight"].ndim == 2 and t[n + ".weight"].dtype.name in _FLOAT8, floats.float8,

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -244,6 +245,65 @@ def test_gpt_oss_in_mxfp4_fills_the_model(tmp_path: Path, monkeypatch: pytest.Mo
     loaded = tilewright.load_quantized(block(GptOssExperts, 5), tmp_path)
     with torch.no_grad():
         close(loaded(tokens()), model(tokens()))
+
+
+def test_gpt_oss_of_mlx_fills_the_model(tmp_path: Path) -> None:
+    """Gate and up apart, words, scales and biases of all experts in one tensor each."""
+    model, rng = block(GptOssExperts), np.random.default_rng(0)
+    state = {name: t.detach().numpy() for name, t in model.state_dict().items() if "_proj" not in name}
+    for name, parts in {"gate_up_proj": ("gate_proj", "up_proj"), "down_proj": ("down_proj",)}.items():
+        K, rows = getattr(model.experts, name).shape[1:]
+        codes, scales = (
+            rng.integers(0, 256, (EXPERTS, rows, K)).astype(np.uint8),
+            rng.uniform(0.001, 0.002, (EXPERTS, rows, K // 8)).astype(np.float16),
+        )
+        added = -128 * scales
+        numbers = codes * np.repeat(scales.astype(float), 8, 2) + np.repeat(added.astype(float), 8, 2)
+        getattr(model.experts, name).data = torch.from_numpy(numbers.swapaxes(1, 2)).float()
+        for place, part in enumerate(parts):
+            of = slice(place, None, len(parts))
+            arrays = {"weight": codes.view(np.uint32)[:, of], "scales": scales[:, of], "biases": added[:, of]}
+            arrays["bias"] = getattr(model.experts, f"{name}_bias").detach().numpy()[:, of]
+            state |= {f"experts.{part}.{end}": np.ascontiguousarray(one) for end, one in arrays.items()}
+    save_safetensors(tmp_path / "model.safetensors", state)
+    (tmp_path / "config.json").write_text('{"quantization": {"bits": 8, "group_size": 8}}')
+    tilewright.convert_checkpoint(tmp_path, tmp_path / "ours")
+    for path in (tmp_path, tmp_path / "ours"):
+        loaded = tilewright.load_quantized(block(GptOssExperts, 5), path)
+        with torch.no_grad():
+            close(loaded(tokens()), model(tokens()))
+
+
+@pytest.mark.parametrize("kind", [MixtralExperts, Llama4TextExperts])
+def test_fp8_of_all_experts_in_one_tensor_fills_the_model(kind: Any, tmp_path: Path) -> None:
+    """transformers' ``gate_up_proj`` with ``gate_up_proj_scale_inv``, rows of weights in rows whichever way the model has them;
+    columns in rows are refused."""
+    model, rng = block(kind), np.random.default_rng(0)
+    turned = kind is Llama4TextExperts
+    state = {name: t.detach().numpy() for name, t in model.state_dict().items() if "_proj" not in name}
+    for name in ("gate_up_proj", "down_proj"):
+        shape = getattr(model.experts, name).shape
+        rows, columns = shape[:0:-1] if turned else shape[1:]
+        codes = rng.standard_normal((EXPERTS, rows, columns)).astype(ml_dtypes.float8_e4m3fn)
+        scales = rng.uniform(0.1, 0.2, (EXPERTS, -(-rows // 8), -(-columns // 16))).astype(np.float32)
+        wide = scales.repeat(8, 1).repeat(16, 2)[:, :rows, :columns].astype(float)
+        numbers = torch.from_numpy(codes.astype(float) * wide).float()
+        getattr(model.experts, name).data = numbers.mT.contiguous() if turned else numbers
+        state |= {f"experts.{name}": codes, f"experts.{name}_scale_inv": scales}
+    config = '{"quantization_config": {"quant_method": "fp8", "weight_block_size": [8, 16]}}'
+    (tmp_path / "config.json").write_text(config)
+    save_safetensors(tmp_path / "model.safetensors", state)
+    tilewright.convert_checkpoint(tmp_path, tmp_path / "ours")
+    for path in (tmp_path, tmp_path / "ours"):
+        loaded = tilewright.load_quantized(block(kind, 5), path)
+        with torch.no_grad():
+            close(loaded(tokens()), model(tokens()))
+    for name in ("gate_up_proj", "down_proj"):
+        state[f"experts.{name}"] = np.ascontiguousarray(state[f"experts.{name}"].swapaxes(1, 2))
+        state[f"experts.{name}_scale_inv"] = np.ones((EXPERTS, 1, 1), np.float32)
+    save_safetensors(tmp_path / "model.safetensors", state)
+    with pytest.raises(WrongArgumentShape, match=r"in the checkpoint, .* in the model"):
+        tilewright.load_quantized(block(kind, 5), tmp_path)
 
 
 @pytest.mark.parametrize("names", [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")])

@@ -3,8 +3,7 @@ metadata."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -167,7 +166,7 @@ def _in_rows(name: str, scales: np.ndarray, rows: int, columns: int) -> np.ndarr
     return np.ascontiguousarray(tiles.reshape(128 * high, 4 * wide)[:rows, :columns])
 
 
-def _extents(block: Any, codes: object) -> tuple[int, int]:
+def _extents(block: Sequence[int], codes: object) -> tuple[int, int]:
     """Rows and columns of a block; -1 stands for all."""
     shape = as_numpy(codes).shape
     rows, columns = (extent if size == -1 else size for size, extent in zip(block, shape))
