@@ -17,7 +17,7 @@ from tilewright.kernels.few_rows_matmul import FewRowsWays
 from tilewright.kernels.fragment_matmul import FragmentWays
 from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.hopper_quant_wgmma_choice import expert_quant_choices
-from tilewright.kernels.roofline import HOPPER, hopper
+from tilewright.kernels.roofline import HOPPER, hopper_speed
 from tilewright.kernels.sparse_matmul import sparse_parts
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.tiers.scaled import as_options
@@ -101,7 +101,7 @@ def test_long_runs_of_experts_take_high_tiles(cores: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     heights = []
     for rows in (1, 8, 16, 32, 64, 128, 512, 4096):
-        chosen = expert_quant_choices(64, rows, 4096, 4096, form, speed=hopper(cores))[0]
+        chosen = expert_quant_choices(64, rows, 4096, 4096, form, speed=hopper_speed(cores))[0]
         assert chosen["blocks"] == cores
         heights.append(chosen["tokens"])
     assert heights == sorted(heights) and heights[0] <= 16 and heights[-1] == 128
