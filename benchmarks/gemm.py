@@ -19,19 +19,24 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from peers import HUMMING, Humming
 
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit" / "cuda"))
+
+from sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
+
 import tilewright
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
-from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
 from tilewright.kernels.tile_choice import DenseProduct, parts_for
 from tilewright.kernels.tiles import Parts, Tiles
 

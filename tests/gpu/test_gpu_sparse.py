@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+from sparse_matmul import pack_metadata, sparse_matmul
 from test_gpu_dense import repeated
 
 from tilewright.formats.sparse import compress, prune
-from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles
 from tilewright.targets.cuda.arch import detect
 

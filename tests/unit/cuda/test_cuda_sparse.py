@@ -9,6 +9,8 @@ import pytest
 from cuda_gemm import on
 from hypothesis import given
 from hypothesis import strategies as st
+from sparse_matmul import pack_metadata, sparse_parts
+from sparse_matmul import sparse_matmul as sparse_matmul_kernel
 
 import tilewright.language as T
 from tilewright.errors import EmulationError, TilewrightError
@@ -16,8 +18,6 @@ from tilewright.formats.sparse import NotSparse, compress, expand, group_of, in_
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.ir.printer import print_program
 from tilewright.kernels.roofline import hopper_speed
-from tilewright.kernels.sparse_matmul import pack_metadata, sparse_parts
-from tilewright.kernels.sparse_matmul import sparse_matmul as sparse_matmul_kernel
 from tilewright.kernels.tiles import Tiles
 from tilewright.passes.tile.gemms import pair_iterations
 from tilewright.specialization import JITFactory
@@ -209,7 +209,7 @@ def test_operands_that_do_not_fit_are_named():
 
 
 @pytest.mark.parametrize("dtype, M, two", [("float16", 192, True), ("int8", 70, False), ("tfloat32", 64, False)])
-def test_the_library_s_kernel(dtype, M, two):
+def test_the_kernel_of_large_products(dtype, M, two):
     """Metadata in the order of steps: a tile is one piece for the copy engine, where the kernel knows that it lies inside."""
     K = 160 if dtype == "tfloat32" else 320
     kept, metadata, b, expected = problem(M, 40, K, dtype)

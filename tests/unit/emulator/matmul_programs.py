@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+from sparse_matmul import pack_metadata, sparse_matmul
 
 from tilewright.formats import number_format
 from tilewright.formats.sparse import compress, prune
@@ -24,7 +29,6 @@ from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.masked_matmul import masked_matmul
 from tilewright.kernels.record_packing import order_of, pack_records, places_of, unpack_codes
-from tilewright.kernels.sparse_matmul import pack_metadata, sparse_matmul
 from tilewright.kernels.tiles import Tiles
 from tilewright.machine.fragment_records import FragmentRecords
 

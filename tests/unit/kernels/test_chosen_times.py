@@ -4,6 +4,7 @@ chosen until then (lines that say ``old``)."""
 from __future__ import annotations
 
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+from sparse_matmul import sparse_parts
+
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.few_rows_matmul import FewRowsWays
 from tilewright.kernels.fragment_matmul import FragmentWays
 from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.hopper_quant_wgmma_choice import expert_quant_choices
 from tilewright.kernels.roofline import HOPPER, hopper_speed
-from tilewright.kernels.sparse_matmul import sparse_parts
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.tiers.scaled import as_options
 
