@@ -175,6 +175,19 @@ def test_loops_that_bring_rows() -> None:
     assert chosen(by_thread)[1] == "by threads into keys (not cp_async: it depends on the thread)"
 
 
+@pytest.mark.parametrize("end", ["8 * steps", "8 * steps + 4", "2 * steps"])
+def test_columns_that_end_where_a_piece_does_are_brought_by_pieces(end: str) -> None:
+    """The end is no number, and no piece lies on both sides of it."""
+    rows, pieces = changed_text(GATHERED, ("i < steps", f"j < {end}")), "cp_async into keys"
+    assert chosen(rows)[1] == pieces
+    assert chosen(changed_text(rows, (f"j < {end}", f"i < steps and j < {end}")))[1] == pieces
+
+
+def test_columns_that_end_anywhere_are_not() -> None:
+    said = "by threads into keys (not cp_async: rows do not consist of pieces of 4 bytes)"
+    assert chosen(changed_text(GATHERED, ("i < steps", "j < steps")))[1] == said
+
+
 def test_the_authors_own_copies() -> None:
     assert chosen(ENGINE_STORE)[:2][0].prefer == "bulk"
     assert chosen(BY_HAND)[0].token == "cp_async_by_hand"
