@@ -301,8 +301,13 @@ class Lanes:
                 raise NotVectorizable
 
     def in_bounds(self, buffer: ir.Buffer, index: ir.Expr) -> bool:
-        """Whether `index` is inside for every iteration of the loop."""
-        return self.analyzer.nonnegative(index) and self.analyzer.prove(ir.index_binary("lt", index, _size(buffer)))
+        """Whether `index` is inside for every lane: the loop's variable alone is that of a vector's first one."""
+        group, analyzer = self.group, self.analyzer
+        with analyzer.scope():
+            analyzer.bind_extent(group.lane, self.lanes)
+            analyzer.bind(group.number, *group.groups)
+            index = group.of_lane(index)
+            return analyzer.nonnegative(index) and analyzer.prove(ir.index_binary("lt", index, _size(buffer)))
 
 
 _STATEMENTS: dict[type, Callable[[Lanes, Any], list[ir.Statement]]] = {
