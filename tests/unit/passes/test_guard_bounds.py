@@ -39,7 +39,7 @@ def test_a_loop_is_cut_where_its_tensor_ends_unless_it_is_large(rows: int, loops
     def program(A: T.Tensor((100,), "float32"), B: T.Tensor((rows, 130), "float32")):
         with T.Kernel(2) as bx:
             for i in T.serial(64):
-                for row in [number for number in range(rows)]:
+                for row in list(range(rows)):  # a list: its loop is written out
                     B[row, bx * 64 + i] = A[bx * 64 + i] + row
 
     kernel = tilewright.compile(program, target="cpu")
