@@ -16,10 +16,10 @@ from typing import Any
 from tilewright.errors import InternalError
 from tilewright.ir import dtypes
 from tilewright.ir import nodes as ir
-from tilewright.ir.buffers import known_extent
 from tilewright.ir.dtypes import INT32, INT64, DType, dtype
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import is_enumeration, is_record, record_fields
+from tilewright.ir.regions import known_extent
 from tilewright.ir.structure import same
 from tilewright.ir.visitor import method_of
 

@@ -17,7 +17,7 @@ from tilewright.ir.dtypes import BOOL, DType
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
 
-    from tilewright.ir.buffers import Buffer, Region
+    from tilewright.ir.regions import Buffer, Region
 else:
 
     def dataclass_transform(**_: object) -> object:  # typing.dataclass_transform arrived with Python 3.11

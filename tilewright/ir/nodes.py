@@ -38,11 +38,11 @@ from typing import Any, ClassVar
 
 from tilewright.errors import Span
 from tilewright.ir import dtypes  # noqa: F401  (published)
-from tilewright.ir.buffers import *  # noqa: F403  (published)
-from tilewright.ir.buffers import Buffer, Region
 from tilewright.ir.dtypes import BOOL, DType  # noqa: F401  (published)
 from tilewright.ir.expressions import *  # noqa: F403  (published)
 from tilewright.ir.expressions import Expr, Extent, N, Record, Var, const, dataclass_transform, node
+from tilewright.ir.regions import *  # noqa: F403  (published)
+from tilewright.ir.regions import Buffer, Region
 from tilewright.ir.statements import *  # noqa: F403  (published)
 from tilewright.ir.statements import For, If, Parallel, Pipelined, Seq, Statement
 

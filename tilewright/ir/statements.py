@@ -9,8 +9,8 @@ from dataclasses import field
 from typing import Any, TypeAlias
 
 from tilewright.errors import Span
-from tilewright.ir.buffers import Buffer, Region
 from tilewright.ir.expressions import Const, Expr, Extent, Record, Var, node
+from tilewright.ir.regions import Buffer, Region
 
 
 @node
