@@ -28,7 +28,7 @@ def make(kernel: str, architecture: str):
     """Compile one kernel, text and machine code."""
     import numpy as np
 
-    sys.path.insert(0, str(REPOSITORY / "tests" / "unit" / "cuda"))
+    sys.path.insert(0, str(REPOSITORY / "tests" / "unit" / "cuda" / "programs"))
     from cuda_gemm import matmul, on
 
     from tilewright.kernels.attention import flash_attention

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from peers import HUMMING, Humming
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit" / "cuda"))
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit" / "cuda" / "programs"))
 
 from sparse_matmul import pack_metadata, sparse_matmul, sparse_parts
 

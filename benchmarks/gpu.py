@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit" / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "unit" / "cuda" / "programs"))
 
 from cuda_gemm import matmul
 

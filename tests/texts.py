@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS.parent), *(str(TESTS / "unit" / room) for room in ("emulator", "cuda", "kernels"))]
+sys.path[:0] = [str(TESTS.parent), *(str(TESTS / "unit" / room) for room in ("emulator", "cuda/programs", "kernels"))]
 
 from repository_programs import ALL  # noqa: E402
 

@@ -24,7 +24,7 @@ import tilewright.language as T  # noqa: E402
 from docs import language_pages  # noqa: E402
 from tilewright.ir.dtypes import ALL  # noqa: E402
 
-FOREIGN = "calls a text of one machine's own language, which the interpreter cannot: tests/unit/cuda/word_programs.py"
+FOREIGN = "calls a text of one machine's own language, which the interpreter cannot: tests/unit/cuda/programs/word_programs.py"
 SCHEDULES = "of a schedule that is checked and then left: the compiler divides the warps by itself"
 ANNOTATION = "annotates a macro's parameter, whose argument is what it is"
 PYTHON = "is for Python around kernels: a test of a value's kind, or what tracing gives"
@@ -39,11 +39,9 @@ EXCEPTED = {
 }  # fmt: skip
 """Words that no family draws, and why."""
 
-OF_CLASSES = "of classes that an author inherits from or works out tiles with: tests/unit/compat, tests/unit/cuda/word_programs.py"
+OF_CLASSES = "of classes that an author inherits from or works out tiles with: tests/unit/compat, tests/unit/cuda/programs/word_programs.py"
 OF_BYTES = "of weights' codes, whose bytes only an arrangement of `formats` makes: tests/unit/ops/test_unpack.py, test_operators.py"
-OF_THE_ENGINE = (
-    "asks for the copy engine, which adds up what the same word without it does: tests/unit/cuda/test_cuda_words.py"
-)
+OF_THE_ENGINE = "asks for the copy engine, which adds up what the same word without it does: tests/unit/cuda/words/test_cuda_words.py"
 OF_PLACES = "says a part of memory that indices of the same word say too: tests/unit/compat/test_tilelang_surface.py"
 PROMISES = "promises what only a caller's memory keeps: tests/unit/runtime, tests/unit/compat/test_tilelang_decoders.py"
 ADVICE = "is advice to the compiler, or one of TileLang's ways to say what the word beside it says"

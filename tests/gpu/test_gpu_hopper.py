@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda" / "programs"))
 from hopper_matmul import hopper_matmul
 
 from tilewright.kernels.matmul import matmul

@@ -13,7 +13,7 @@ import tilewright.language as T
 from tilewright.errors import GridTooLarge
 from tilewright.targets.cuda.arch import detect
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda" / "programs"))
 from manual_programs import EVERYWHERE, HOPPER, ROUNDED, warp_groups
 from word_programs import PROGRAMS, grouped_by_pointers, whole_grid
 

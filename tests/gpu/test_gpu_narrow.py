@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda" / "programs"))
 
 import narrow_programs as programs  # noqa: E402
 from narrow_programs import NARROW, codes, on, unpack  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 from tilewright.specialization import JITFunction
 from tilewright.targets.cuda.arch import detect
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "cuda"))
+sys.path.append(str(Path(__file__).parents[1] / "unit" / "cuda" / "programs"))
 from ping_pong_programs import programs
 
 torch = pytest.importorskip("torch")

@@ -16,7 +16,7 @@ import tilewright
 from tilewright.interpreter import interpret
 from tilewright.targets.cuda.arch import detect
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda" / "programs"))
 from printing_programs import PRINTING
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "cuda" / "programs"))
 from sparse_matmul import pack_metadata, sparse_matmul
 from test_gpu_dense import repeated
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cuda" / "programs"))
 from sparse_matmul import pack_metadata, sparse_matmul
 
 from tilewright.formats import number_format

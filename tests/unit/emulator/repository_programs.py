@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+sys.path.extend(str(Path(__file__).parents[1] / "cuda" / folder) for folder in ("programs", "copies", "tiles", "whole"))
 import test_cuda_copies as copies
 import test_cuda_kernels as plain
 import test_cuda_pipelines as pipelines

@@ -3,4 +3,5 @@
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("cuda", "kernels", "language", "emulator")]
+sys.path[:0] = [str(Path(__file__).parents[1] / room) for room in ("kernels", "language", "emulator")]
+sys.path[:0] = [str(Path(__file__).parents[1] / "cuda" / folder) for folder in ("programs", "products")]

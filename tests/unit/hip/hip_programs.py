@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.specialization import JITFunction
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cuda" / "programs"))
 
 WAVES = ("gfx942", "gfx1100")
 """One architecture with waves of 64 lanes, and one of 32."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cuda" / "programs"))
 from sparse_matmul import sparse_parts
 
 from tilewright.ir.dtypes import ALL

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "cuda"))
+sys.path.extend(str(Path(__file__).parents[1] / "cuda" / folder) for folder in ("programs", "words"))
 from front_end import complaints
 from printing_programs import PRINTING
 from test_cuda_prints import copies, interpreted

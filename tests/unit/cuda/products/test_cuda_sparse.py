@@ -23,7 +23,7 @@ from tilewright.passes.tile.gemms import pair_iterations
 from tilewright.specialization import JITFactory
 from tilewright.targets.cuda.compiler import compile_text
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "gpu"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "gpu"))
 from cuda_facts_sparse import metadata_word
 
 

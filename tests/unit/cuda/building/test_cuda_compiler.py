@@ -19,7 +19,7 @@ from tilewright.targets.cuda.compiler import Binary, Toolchain, compile_text
 from tilewright.targets.cuda.messages import SourceMap, front_end_errors, operator_at, parse_resources, parse_warnings
 from tilewright.targets.cuda.nvrtc import find_nvrtc
 
-TEXTS = Path(__file__).parents[2] / "gpu" / "texts"
+TEXTS = Path(__file__).parents[3] / "gpu" / "texts"
 HOPPER, AMPERE = ARCHITECTURES["sm_90a"], ARCHITECTURES["sm_80"]
 
 

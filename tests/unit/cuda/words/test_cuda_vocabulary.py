@@ -15,7 +15,7 @@ from tilewright.targets.cuda.nvrtc import find_nvrtc
 
 HEADERS = [path for folder in DIRECTORIES for path in folder.glob("*.cuh")]
 TEXT = Path(__file__).with_name("every_function.cu").read_text()
-PAGE = (Path(__file__).parents[3] / "docs" / "cuda_vocabulary.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "cuda_vocabulary.md").read_text()
 INTERNAL = {
     "decode", "encode", "words", "odd", "to_float_odd", "from_float", "round_to_format", "to_integer", "shuffle_word", "shuffle_value", "load_words",
     "fragment_alignment", "slice_vector", "halves", "read", "of", "bits_of", "hold_register", "rounded", "truncated", "main", "fused",
@@ -80,7 +80,7 @@ def test_the_page_names_every_function_and_the_test_uses_it():
 
 def test_inline_assembly_stands_in_the_headers_alone():
     assert "asm" not in TEXT
-    for path in (Path(__file__).parents[2] / "gpu" / "texts").glob("*.cu"):
+    for path in (Path(__file__).parents[3] / "gpu" / "texts").glob("*.cu"):
         assert not re.search(r"\basm\b", path.read_text()), path
 
 
