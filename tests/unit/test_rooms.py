@@ -189,18 +189,32 @@ def test_needs_are_found_wherever_they_stand(text: str, expected: dict[str, bool
 FACTS = {65536, 232448, 227, 132, 114}
 """Registers and bytes of a multiprocessor, and how many of them a GPU has."""
 
+SHARES = {240, 232}
+"""Registers of a consumer, which passes ask the record for; programs may say them."""
+
+SPANS = [128, 64, 32]
+"""Bytes in which NVIDIA's copy engine swizzles."""
+
 NAMES = re.compile(r"sm_\d+a?|gfx\w+|apple\d+|m\d-(pro|max|ultra)|(x86_64-)?avx\w+-\w+")
 LINES = re.compile(r"line of the caches|request fetches|machine writes at once")
 """What a constant says that is a machine's line."""
+
+COUNTED = re.compile(r"\bBANKS\b.* = \(?\d|banks: int=\d")
+"""How a number of banks is written that no machine has said."""
 
 
 def facts_of_machines(path: Path, syntax: ast.AST) -> list[str]:
     """Numbers and names of architectures that only records of machines say."""
     found = []
+    facts = FACTS | SHARES if room_of(module_name(path)) == "passes" else FACTS
     for node in ast.walk(syntax):
         value = node.value if isinstance(node, ast.Constant) else None
-        if (type(value) is int and value in FACTS) or (isinstance(value, str) and NAMES.fullmatch(value)):
+        if (type(value) is int and value in facts) or (isinstance(value, str) and NAMES.fullmatch(value)):
             found.append(f"{where(path, node)} {value}")
+        if isinstance(node, (ast.Tuple, ast.List)) and ast.unparse(node)[1:-1] == str(SPANS)[1:-1]:
+            found.append(f"{where(path, node)} {SPANS}")
+        if isinstance(node, (ast.Assign, ast.arguments)) and COUNTED.search(ast.unparse(node)):
+            found.append(f"{where(path, node)} {ast.unparse(node)}")
         if isinstance(node, ast.Module):
             for constant, said in itertools.pairwise(node.body):
                 if isinstance(constant, ast.Assign) and isinstance(said, ast.Expr) and LINES.search(ast.unparse(said)):
@@ -229,6 +243,14 @@ def test_a_fact_is_seen() -> None:
         "tilewright/passes/imaginary.py:1 227", "tilewright/passes/imaginary.py:2 sm_90a"
     ]  # fmt: skip
     assert facts_of_machines(path, ast.parse("hint = 'cuda -arch=sm_80'\nbits = 32")) == []
+    text = "spans = [one for one in (128, 64, 32) if row % one == 0]\nBANKS, WIDTH = 32, 4\nmost = min(240, left)"
+    assert sorted(fact.partition(":")[2] for fact in facts_of_machines(path, ast.parse(text))) == [
+        "1 [128, 64, 32]", "2 BANKS, WIDTH = (32, 4)", "3 240"
+    ]  # fmt: skip
+    assert facts_of_machines(path, ast.parse("def f(rows: int, banks: int = 32) -> None: ..."))
+    assert (
+        facts_of_machines(path, ast.parse("def f(rows: int, banks: int) -> None:\n    sizes = (16, 128, 64, 32)")) == []
+    )
     text = 'LINE = 64\n"""Bytes of a line of the caches."""\nname = "gfx942"'
     assert facts_of_machines(path, ast.parse(text)) == [
         "tilewright/passes/imaginary.py:1 LINE = 64", "tilewright/passes/imaginary.py:3 gfx942"

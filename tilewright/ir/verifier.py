@@ -345,13 +345,13 @@ class _Verifier(ScopeRules):
         for group in roles.warpgroups():
             kept = {role.registers for role in group}
             if kept != {None} and (len(kept) > 1 or sum(role.all_warps for role in group) % 4):
-                self.report(group[0], "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
+                self.report(group[0], f"registers are given to whole warpgroups, {ir.REGISTER_COUNTS_SAID}")
         for role in roles.roles:
             registers = role.registers
             if role.warps < 1 or role.instances < 1:
                 self.report(role, f"the role has {role.instances} instances of {role.warps} warps")
-            if registers is not None and (registers % 8 or not 24 <= registers <= 256):
-                self.report(role, "registers are given to whole warpgroups, a multiple of 8 from 24 to 256")
+            if registers is not None and registers not in ir.REGISTER_COUNTS:
+                self.report(role, f"registers are given to whole warpgroups, {ir.REGISTER_COUNTS_SAID}")
             with self.naming() as (used, binds):
                 self.body(role.body, () if role.index is None else (role.index,), role, role=role, in_loop=False)
             for found in _buffers(used):

@@ -32,7 +32,7 @@ from tilewright.language.recording import Builder, Frame, called, current, in_ke
 from tilewright.language.tile_ops import gemm
 from tilewright.language.warpgroups import register_count
 
-KEPT = "a multiple of 8 from 24 to 256, the same for all roles of 4, 8, 12, ... warps"
+KEPT = f"{ir.REGISTER_COUNTS_SAID}, the same for all roles of 4, 8, 12, ... warps"
 """What registers of a role may be."""
 
 WGMMA = "wgmma"

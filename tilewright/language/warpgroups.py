@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tilewright.ir.nodes import WARPGROUP, If, binary, const
+from tilewright.ir.nodes import REGISTER_COUNTS, REGISTER_COUNTS_SAID, WARPGROUP, If, binary, const
 from tilewright.language.barriers import call
 from tilewright.language.branches import BlockContext
 from tilewright.language.mistakes import MisplacedRole, NumberExpected
@@ -69,9 +69,9 @@ def ws(*warp_group_ids: object) -> WarpGroups:
     return WarpGroups(tuple(groups))
 
 
-def register_count(value: object, what: str, expected: str = "a multiple of 8 from 24 to 256") -> int:
+def register_count(value: object, what: str, expected: str = REGISTER_COUNTS_SAID) -> int:
     """Registers that a thread may keep."""
-    return constant_that(lambda count: count % 8 == 0 and 24 <= count <= 256, value, what, expected)
+    return constant_that(REGISTER_COUNTS.__contains__, value, what, expected)
 
 
 @word

@@ -11,8 +11,8 @@ from tilewright.layout.digits import MEMORY, REGISTER
 from tilewright.layout.layout import Layout
 from tilewright.layout.tables import AnyLayout, TableLayout
 
-BANKS, BANK_BYTES = 32, 4
-"""Of a GPU's shared memory."""
+BANK_BYTES = 4
+"""Of a GPU's shared memory, whose machine says how many banks it has (`Arch.banks`)."""
 
 
 def vector_width(layout: AnyLayout, bits: int, max_bytes: int = 16, dimension: int = -1, place: str = MEMORY) -> int:
@@ -70,7 +70,7 @@ def common_vector(fragment: Layout, memory: AnyLayout, bits: int) -> tuple[int, 
     return best
 
 
-def bank_conflicts(byte_addresses: Sequence[int] | np.ndarray, access_bytes: int) -> int:
+def bank_conflicts(byte_addresses: Sequence[int] | np.ndarray, access_bytes: int, banks: int) -> int:
     """Extra passes that an access of a warp takes because lanes ask one bank for different words.
 
     Parameters
@@ -78,6 +78,7 @@ def bank_conflicts(byte_addresses: Sequence[int] | np.ndarray, access_bytes: int
     byte_addresses : for each lane the first byte it accesses.
     access_bytes : of each lane; accesses wider than a bank are served in groups of as many lanes as fill all
         banks once.  Lanes that read the same word do not disturb each other.
+    banks : of the machine.
 
     Returns
     -------
@@ -85,16 +86,18 @@ def bank_conflicts(byte_addresses: Sequence[int] | np.ndarray, access_bytes: int
     """
     addresses = np.asarray(byte_addresses, dtype=np.int64).reshape(-1)
     words = max(1, access_bytes // BANK_BYTES)
-    group = max(1, BANKS // words)
+    group = max(1, banks // words)
     extra = 0
     for start in range(0, len(addresses), group):
         lanes = addresses[start : start + group]
         touched = np.unique((lanes[:, None] // BANK_BYTES + np.arange(words)).reshape(-1))
-        extra += int(np.bincount(touched % BANKS).max()) - 1
+        extra += int(np.bincount(touched % banks).max()) - 1
     return extra
 
 
-def warp_conflicts(layout: AnyLayout, coordinates: Sequence[np.ndarray], bits: int, elements: int = 1) -> int:
+def warp_conflicts(
+    layout: AnyLayout, coordinates: Sequence[np.ndarray], bits: int, elements: int = 1, *, banks: int
+) -> int:
     """`bank_conflicts` of a warp whose lanes each access `elements` elements from the given coordinates on.
 
     Parameters
@@ -103,10 +106,10 @@ def warp_conflicts(layout: AnyLayout, coordinates: Sequence[np.ndarray], bits: i
     bits : of an element.
     """
     offsets = np.asarray(layout.offset(MEMORY, *coordinates), dtype=np.int64)
-    return bank_conflicts(offsets * bits // 8, max(1, elements * bits // 8))
+    return bank_conflicts(offsets * bits // 8, max(1, elements * bits // 8), banks)
 
 
-def fragment_conflicts(fragment: Layout, memory: AnyLayout, bits: int, warp: int = 32) -> int:
+def fragment_conflicts(fragment: Layout, memory: AnyLayout, bits: int, *, warp: int, banks: int) -> int:
     """The most extra passes that any access takes when a warp moves a fragment to or from memory.
 
     Every access moves as many elements a thread as `common_vector` allows.
@@ -119,7 +122,7 @@ def fragment_conflicts(fragment: Layout, memory: AnyLayout, bits: int, warp: int
             lanes = [starts[t, register] for t in range(first, first + warp) if (t, register) in starts]
             if lanes:
                 points = np.array(lanes).T
-                worst = max(worst, warp_conflicts(memory, list(points), bits, width))
+                worst = max(worst, warp_conflicts(memory, list(points), bits, width, banks=banks))
     return worst
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.layout.constructors import row_major, swizzled
@@ -105,15 +105,15 @@ def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) 
     return replace(tile, digits=(*whole.digits[:-2], *tile.digits))
 
 
-def widest_span(shape: Sequence[int], bits: int) -> int | None:
-    """The widest swizzle span in bytes that divides the rows of a tile; None where none does.
+def widest_span(shape: Sequence[int], bits: int, spans: Iterable[int]) -> int | None:
+    """The first of a machine's swizzle spans, in bytes, that divides the rows of a tile; None where none does.
 
     Its pattern repeats after eight rows, so that tiles of other heights would begin in the middle of it.
     """
     if len(shape) < 2 or 128 % bits or shape[-2] % 8:
         return None
     row_bytes = shape[-1] * bits // 8
-    return next((span for span in (128, 64, 32) if row_bytes % span == 0 and shape[-1] * bits % 8 == 0), None)
+    return next((span for span in spans if row_bytes % span == 0 and shape[-1] * bits % 8 == 0), None)
 
 
 @dataclass(frozen=True, slots=True)

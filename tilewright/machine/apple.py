@@ -128,6 +128,7 @@ def _arch(name: str, chip: Chip) -> AppleArch:
         _FEATURES,
         warp_size=LANES,
         vector_bytes=16,
+        spans=(128, 64, 32),
         shared_bytes=32 << 10,
         max_threads=1024,
         registers=128,

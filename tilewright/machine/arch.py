@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.dtypes import DType
-from tilewright.machine.instructions import CopyEngine
+from tilewright.machine.instructions import CopyEngine, RoleRegisters
 from tilewright.machine.rates import Rates
 
 
@@ -25,6 +25,9 @@ class Arch:
     warp_size : threads that run in step; 1 where a block is one OS thread.
     vector_bytes : widest access of one thread.
     shared_bytes : memory that a block can share; 0 on a machine without such a memory.
+    banks : of that memory, of four bytes each; 0 where nobody has said.
+    spans : bytes in which rows of tiles there are swizzled, widest first: as the copy engine writes them, or so that
+        rows of a matrix lie in different banks.
     max_threads : threads a block can have.
     registers : 32-bit registers (or vector registers on a CPU) of one thread.
     cores : multiprocessors or processor cores.
@@ -34,6 +37,7 @@ class Arch:
         first.
     untried_instructions : what the machine multiplies with, too, but no kernel does: nobody has run them yet.
     copy_engine : what moves boxes of tensors by itself; None where threads move everything.
+    role_registers : what threads of roles keep; None where all keep those that they start with.
     rates : what a core does in a cycle and memory in a second; None where nobody has said.
     """
 
@@ -43,6 +47,8 @@ class Arch:
     warp_size: int = 1
     vector_bytes: int = 16
     shared_bytes: int = 0
+    banks: int = 0
+    spans: tuple[int, ...] = ()
     max_threads: int = 1024
     registers: int = 32
     cores: int = 1
@@ -55,6 +61,7 @@ class Arch:
     copy_instructions: tuple[Any, ...] = ()
     untried_instructions: tuple[Any, ...] = ()
     copy_engine: CopyEngine | None = None
+    role_registers: RoleRegisters | None = None
     rates: Rates | None = None
 
     def __hash__(self) -> int:

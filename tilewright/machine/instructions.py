@@ -166,6 +166,25 @@ class CopyEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleRegisters:
+    """Registers that a thread keeps where warpgroups of a block give some of theirs to others.
+
+    Attributes
+    ----------
+    step : counts are multiples of it.
+    loads : of a producer that does nothing but start copies, for one, two, ... warpgroups of consumers; the last count
+        for more of them too; None where everyone keeps the even share.
+    computes : of a producer that computes besides.
+    most : of a consumer.
+    """
+
+    step: int
+    loads: tuple[int | None, ...]
+    computes: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class CopyInstruction:
     """Elements moved between two memories.
 

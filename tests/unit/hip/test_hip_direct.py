@@ -14,6 +14,7 @@ from tilewright.emulator import run
 from tilewright.ir.dtypes import ALL as DTYPES
 from tilewright.ir.nodes import Buffer, whole
 from tilewright.layout.access import bank_conflicts
+from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.copy import Copy
 from tilewright.passes.tile.pipelines.transposed_tiles import _transposed_tile
 from tilewright.targets.hip.emulation import HIP
@@ -21,6 +22,7 @@ from tilewright.targets.hip.machine_code import hottest_loop
 
 from cuda_gemm import matmul, operands  # isort: skip
 
+BANKS = ARCHITECTURES["gfx942"].banks
 SCHEDULES = (("late", 0), ("early", 0), ("random", 3))
 
 
@@ -324,9 +326,11 @@ def test_transposed_tiles_are_stored_and_read_without_conflicts(K, N, threads, b
     for register in range(0, way.stored.extent("register"), width // size):
         for first in range(0, threads, together):
             n, k = way.stored.coordinates(thread=first + np.arange(together), register=np.full(together, register))
-            extra += bank_conflicts(way.memory.offset("memory", n, k) * size, width)
+            extra += bank_conflicts(way.memory.offset("memory", n, k) * size, width, BANKS)
             stores += 1
     assert extra <= (0 if width == 8 else stores)  # halves of runs lie in every other bank
     for first in range(0, N, 16):
         for k in range(0, K, 8 // size):
-            assert bank_conflicts(way.memory.offset("memory", first + np.arange(16), np.full(16, k)) * size, 8) == 0
+            assert (
+                bank_conflicts(way.memory.offset("memory", first + np.arange(16), np.full(16, k)) * size, 8, BANKS) == 0
+            )

@@ -139,7 +139,7 @@ def ldmatrix_conflicts(layout: Layout | TableLayout, bits: int) -> int:
     lanes = np.arange(8)
     rows, columns = layout.shape
     return max(
-        warp_conflicts(layout, [row + lanes, np.full(8, column)], bits, width)
+        warp_conflicts(layout, [row + lanes, np.full(8, column)], bits, width, banks=32)
         for row in range(0, rows, 8)
         for column in range(0, columns, width)
     )
@@ -164,23 +164,23 @@ def test_plain_rows_do_meet_conflicts() -> None:
 
 def test_bank_conflicts_by_the_book() -> None:
     lanes = np.arange(32)
-    assert bank_conflicts(lanes * 4, 4) == 0
-    assert bank_conflicts(lanes * 8, 4) == 1
-    assert bank_conflicts(lanes * 128, 4) == 31
-    assert bank_conflicts(lanes * 0, 4) == 0  # one word for all is a broadcast
-    assert bank_conflicts(lanes * 2, 2) == 0  # two lanes a word
-    assert bank_conflicts(lanes * 16, 16) == 0  # four groups of eight lanes
-    assert bank_conflicts(lanes * 128, 16) == 4 * 7
-    assert bank_conflicts(lanes * 8, 8) == 0
+    assert bank_conflicts(lanes * 4, 4, 32) == 0
+    assert bank_conflicts(lanes * 8, 4, 32) == 1
+    assert bank_conflicts(lanes * 128, 4, 32) == 31
+    assert bank_conflicts(lanes * 0, 4, 32) == 0  # one word for all is a broadcast
+    assert bank_conflicts(lanes * 2, 2, 32) == 0  # two lanes a word
+    assert bank_conflicts(lanes * 16, 16, 32) == 0  # four groups of eight lanes
+    assert bank_conflicts(lanes * 128, 16, 32) == 4 * 7
+    assert bank_conflicts(lanes * 8, 8, 32) == 0
 
 
 def test_fragments_to_memory() -> None:
     tile = conflict_free((16, 8), 16)
     assert common_vector(MMA_C, row_major((16, 8)), 16) == (2, 1)
     assert common_vector(MMA_C, column_major((16, 8)), 16) == (1, -1)
-    assert fragment_conflicts(MMA_C, row_major((16, 8)), 16) == 0
-    assert fragment_conflicts(MMA_C, row_major((16, 64)).with_swizzle(None), 16) == 7
-    assert fragment_conflicts(MMA_C, swizzled((16, 64), 16), 16) == 0 and tile.is_injective
+    assert fragment_conflicts(MMA_C, row_major((16, 8)), 16, warp=32, banks=32) == 0
+    assert fragment_conflicts(MMA_C, row_major((16, 64)).with_swizzle(None), 16, warp=32, banks=32) == 7
+    assert fragment_conflicts(MMA_C, swizzled((16, 64), 16), 16, warp=32, banks=32) == 0 and tile.is_injective
 
 
 def test_authors_index_maps() -> None:

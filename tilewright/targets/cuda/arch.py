@@ -12,10 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.machine.arch import Arch
+from tilewright.machine.instructions import RoleRegisters
 from tilewright.machine.nvidia import DEVICES, as_measured, device_of
 from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
-from tilewright.targets.cuda.instructions import ENGINE, copy_instructions, matrix_instructions, sparse_instructions
+from tilewright.targets.cuda.instructions import (
+    ENGINE,
+    SPANS,
+    copy_instructions,
+    matrix_instructions,
+    sparse_instructions,
+)
 
 RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
@@ -122,12 +129,15 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
         name,
         features,
         warp_size=32,
+        banks=32,
+        spans=SPANS,
         vector_bytes=32 if "access_32_bytes" in features else 16,
         shared_bytes=shared - RESERVED_SHARED,
         max_threads=1024,
         registers=255,
         compute=compute,
         copy_engine=ENGINE if "tma" in features else None,
+        role_registers=ROLES if "setmaxnreg" in features else None,
         shared_per_multiprocessor=shared,
         l1_bytes=facts.pop("l1_bytes", shared),
         **facts,
@@ -141,6 +151,8 @@ _B200 = {**_LARGE_HOPPER, "cores": 148, "l2_bytes": 126 * _MB}
 _SMALL = {"shared_per_multiprocessor": 100 * _KB, "warps_per_multiprocessor": 48}
 _RTX = {**_SMALL, "blocks_per_multiprocessor": 24, "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24}
 _OWN = frozenset({"setmaxnreg"})
+ROLES = RoleRegisters(step=8, loads=(None, 40, 32), computes=80, most=240)
+"""How what setmaxnreg takes from producers is shared out."""
 
 ARCHITECTURES: Mapping[str, CudaArch] = {
     arch.name: arch

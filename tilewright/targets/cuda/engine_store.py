@@ -17,7 +17,8 @@ from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.transpose import Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging, box_columns, box_shape
+from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging, box_columns, box_shape, box_span
+from tilewright.targets.cuda.instructions import SPANS
 
 WARP, GROUP = 32, 128
 COLUMNS = 16
@@ -208,8 +209,7 @@ class _Store:
         tensor = self.copy.destination.buffer
         boxes = self.staging.boxes
         box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.transposed))
-        row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
-        return ir.TensorMap(UINT64, tensor, box, row if row in (128, 64, 32) else 0)
+        return ir.TensorMap(UINT64, tensor, box, box_span(boxes, SPANS) or 0)
 
     def _coordinates(self, row: int, column: int) -> list[ir.Expr]:
         """Where the warpgroup's box begins in the tensor, innermost dimension first."""

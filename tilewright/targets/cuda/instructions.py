@@ -31,6 +31,10 @@ PTX_NAMES = {
 ENGINE = CopyEngine(rank=5, box=256, unit=16, place=128)
 """Of sm_90 and above."""
 
+SPANS = (128, 64, 32)
+"""Bytes of the spans in which it swizzles rows ("tensor swizzling modes" of PTX), so that ldmatrix finds eight of them
+in different banks."""
+
 
 @functools.cache
 def mma_a(bits: int, k: int, warps: int = 1) -> Layout:

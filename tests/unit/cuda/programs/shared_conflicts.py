@@ -27,6 +27,7 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.layout.access import bank_conflicts
+from tilewright.targets.cuda.arch import ARCHITECTURES
 
 TURNS = 3
 """Of every loop, from its first: what a later one does differs by whole rows or slots."""
@@ -120,7 +121,7 @@ class _Counter:
             chosen = addresses[warp : warp + 32][self.active[warp : warp + 32]][:lanes]
             if len(chosen):
                 self.found[label] += 1
-                self.extra[label] += bank_conflicts(chosen, size)
+                self.extra[label] += bank_conflicts(chosen, size, ARCHITECTURES["sm_80"].banks)
 
 
 def shared_accesses(kernel: Any) -> tuple[Counter[str], Counter[str]]:

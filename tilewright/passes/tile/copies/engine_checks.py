@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,8 +55,8 @@ def load_unsupported(copy: Copy, site: Site) -> str | None:
         return f"coordinates of 32 bits do not reach all of {source.buffer.name}"
     if source.buffer.rank > engine.rank:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {engine.rank} are possible"
-    reason = _shape_unsupported(source, destination, kernel, engine) or box_unsupported(source, engine.unit, analyzer)
-    if reason is None and not lies_in_boxes(destination.buffer, kernel):
+    reason = _shape_unsupported(source, destination, site, engine) or box_unsupported(source, engine.unit, analyzer)
+    if reason is None and not lies_in_boxes(destination.buffer, kernel, site.arch.spans):
         reason = f"the author's layout of {destination.buffer.name} is none of its own"
     return reason
 
@@ -140,8 +141,8 @@ def _depends_on_place(view: Buffer, kernel: Kernel) -> bool:
     )
 
 
-def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
-    """Whether a tile lies as the copy engine writes and matrix instructions read: row by row, or in swizzled spans.
+def lies_in_boxes(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> bool:
+    """Whether a tile lies as the copy engine writes and matrix instructions read: row by row, or swizzled in spans.
 
     A tile without a layout of the author's will.
     """
@@ -149,8 +150,8 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel) -> bool:
     if layout is None:
         return True
     shape, bits = tile.static_shape, tile.dtype.stored_bits
-    spans = [span for span in (128, 64, 32) if len(shape) > 1 and shape[-1] * bits // 8 % span == 0 and 128 % bits == 0]
-    return any(layout == shared_rows(shape, bits, span) for span in (*spans, None))
+    fits = [span for span in spans if len(shape) > 1 and shape[-1] * bits // 8 % span == 0 and 128 % bits == 0]
+    return any(layout == shared_rows(shape, bits, span) for span in (*fits, None))
 
 
 def _lies_in_one_piece(copy: Copy, analyzer: Analyzer, unit: int) -> bool:
@@ -199,7 +200,7 @@ def _is_run(region: Region, analyzer: Analyzer, bytes_: int) -> bool:
     return alone and unit > 0 and all(analyzer.divides(one, unit) for one in (region.starts[-1], region.extents[-1]))
 
 
-def _shape_unsupported(source: Region, destination: Region, kernel: Kernel, engine: CopyEngine) -> str | None:
+def _shape_unsupported(source: Region, destination: Region, site: Site, engine: CopyEngine) -> str | None:
     tile = destination.buffer
     inner = destination.extents[-2:]
     if tile.rank < 2 or any(have != want for have, want in zip(inner, tile.shape[-2:], strict=True)):
@@ -217,7 +218,7 @@ def _shape_unsupported(source: Region, destination: Region, kernel: Kernel, engi
         return (
             f"tiles of {slot_bytes} bytes follow each other, and the copy engine begins at multiples of {engine.place}"
         )
-    if columns // tile.dtype.per_byte > engine.box and tile_span(tile, kernel) is None:
+    if columns // tile.dtype.per_byte > engine.box and tile_span(tile, site.kernel, site.arch.spans) is None:
         return f"rows of {columns} elements do not divide into boxes"
     return None
 

@@ -19,6 +19,7 @@ has rows. Where a block has one tile only, its ring is of no use any more, and t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, variables, walk
@@ -143,7 +144,10 @@ class _Stage(ScopedRewriter):
         self.blocks_talk = any(isinstance(node, ir.Call) and node.function in _TALKING for node in self.order)
         self.made = []
         made = super().visit_Kernel(kernel)
-        layouts = tuple((one, shared_rows(one.static_shape, one.dtype.stored_bits, _span(one))) for one in self.made)
+        spans = self.context.arch.spans
+        layouts = tuple(
+            (one, shared_rows(one.static_shape, one.dtype.stored_bits, box_span(one, spans))) for one in self.made
+        )
         return replace(made, layouts=(*made.layouts, *layouts)) if layouts else made
 
     def _follow(self, node: ir.Statement) -> None:
@@ -307,9 +311,10 @@ class _Stage(ScopedRewriter):
         return f"{needed} bytes of shared memory are not left" if full else None
 
 
-def _span(boxes: ir.Buffer) -> int | None:
+def box_span(boxes: ir.Buffer, spans: Sequence[int]) -> int | None:
+    """The span of a machine's within which rows of boxes are swizzled; None where they are not."""
     row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
-    return row if row in (128, 64, 32) else None
+    return row if row in spans else None
 
 
 def shared_room(kernel: ir.Kernel, arch: Arch) -> int:

@@ -50,7 +50,8 @@ def select_instructions(function: Function, context: Context) -> Function:
                 context.chose(f"{what}: scalar products{refused}", gemm.span)
                 slow = reason(gemm, refused, context.arch)
                 if slow is not None:
-                    better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), descriptor_tiles(kernel))
+                    tiles = descriptor_tiles(kernel, context.arch.spans)
+                    better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), tiles)
                     context.warn(f"threads multiply element by element: {slow}", gemm.span, better)
     return function.with_body(changed(function.body, Product, by=lambda gemm: replace(gemm, plan=plans.get(gemm))))
 
@@ -63,23 +64,23 @@ def gemms_of(kernel: Kernel) -> dict[Product, int]:
     return found
 
 
-def descriptor_tiles(kernel: Kernel) -> dict[Buffer, int]:
+def descriptor_tiles(kernel: Kernel, spans: Sequence[int]) -> dict[Buffer, int]:
     """Shared tiles that matrix instructions may read by descriptor, and the bytes of their swizzle's span.
 
     What threads write there passes a fence first, which `plan_synchronization` and `lower_channels` see to.
     """
     tiles = {node.buffer for node in find(kernel.body, Allocate)} | slot_buffers(kernel)
-    spans = {one: _span(one, kernel) for one in tiles if one.scope == "shared" and one.source is None}
-    return {one: span for one, span in spans.items() if span is not None}
+    found = {one: _span(one, kernel, spans) for one in tiles if one.scope == "shared" and one.source is None}
+    return {one: span for one, span in found.items() if span is not None}
 
 
-def _span(tile: Buffer, kernel: Kernel) -> int | None:
+def _span(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> int | None:
     """The span within which a tile's rows are swizzled, by inference or by the author's layout; None where they are
     not."""
     layout = dict(kernel.layouts).get(tile)
     if layout is None:
-        return tile_span(tile, kernel)
-    if not isinstance(layout, Layout) or layout.swizzle is None or not lies_in_boxes(tile, kernel):
+        return tile_span(tile, kernel, spans)
+    if not isinstance(layout, Layout) or layout.swizzle is None or not lies_in_boxes(tile, kernel, spans):
         return None
     return (1 << layout.swizzle.base + layout.swizzle.bits) * tile.dtype.bits // 8
 
@@ -91,7 +92,7 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Candidate]:
     """
     gemms = gemms_of(kernel)
     by_rows = _by_rows(gemms)
-    tiles = descriptor_tiles(kernel)
+    tiles = descriptor_tiles(kernel, arch.spans)
     candidates = {gemm: candidates_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
     chosen = {gemm: found[0] for gemm, found in candidates.items()}
     for group in _connected(gemms):

@@ -89,11 +89,11 @@ def _registers(
     kernel: ir.Kernel, consumer: ir.Role, producer: ir.Role, threads: int, arch: Arch
 ) -> tuple[int | None, int | None] | str:
     """Registers of a thread of the producer and of the consumers, the author's where they fit."""
-    there_are = block_registers(kernel, threads + ir.WARPGROUP, arch)
     if kernel.attribute("registers") is None:
         is_light = all(isinstance(node, Copy) for node in find(producer.body, ir.TileOperator, ir.Parallel))
-        return share_registers(there_are, threads, is_light)
+        return share_registers(kernel, threads, is_light, arch)
     given = producer.registers, consumer.registers
+    there_are = block_registers(kernel, threads + ir.WARPGROUP, arch)
     if given[0] is not None and given[1] is not None and given[0] * ir.WARPGROUP + given[1] * threads > there_are:
         return f"{given[1]} registers of each thread of two consumers are more than a block has"
     return given

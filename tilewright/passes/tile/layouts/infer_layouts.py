@@ -354,7 +354,7 @@ class _Inference:
         for node in _own(self.kernel.body):
             for buffer in declared(node, "shared") if isinstance(node, ir.Allocate) else ():
                 if buffer not in by_author:
-                    span = tile_span(buffer, self.kernel) if buffer in matrix else None
+                    span = tile_span(buffer, self.kernel, self.arch.spans) if buffer in matrix else None
                     self.known[buffer] = shared_rows(buffer.static_shape, buffer.dtype.stored_bits, span)
         view_layouts(self.kernel, {**dict(self.kernel.layouts), **self.known})
 

@@ -5,7 +5,7 @@ A view of a tile in a ring is a view of the whole ring, with a dimension for the
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from tilewright.errors import LayoutConflict
@@ -54,9 +54,10 @@ def with_views(
     return result
 
 
-def tile_span(tile: Buffer, kernel: Kernel) -> int | None:
-    """The widest span within which a tile's rows may be swizzled, seen by its views too; None where none will do."""
-    span = widest_span(tile.static_shape, tile.dtype.stored_bits)
+def tile_span(tile: Buffer, kernel: Kernel, spans: Iterable[int]) -> int | None:
+    """The widest span of a machine's (`Arch.spans`) within which a tile's rows may be swizzled, seen by its views too;
+    None where none will do."""
+    span = widest_span(tile.static_shape, tile.dtype.stored_bits, spans)
     if span is None:
         return None
     layout = shared_rows(tile.static_shape, tile.dtype.stored_bits, span)

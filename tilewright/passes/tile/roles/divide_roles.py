@@ -139,9 +139,7 @@ class Division:
         threads = self.source.num_threads
         by_author = self.source.attribute("registers")
         is_light = all(isinstance(one, Copy) for one in self.plan.moved)
-        producing, consuming = share_registers(
-            block_registers(self.source, threads + ir.WARPGROUP, arch), threads, is_light
-        )
+        producing, consuming = share_registers(self.source, threads, is_light, arch)
         if by_author is not None:
             asked = dict(by_author)
             producing = asked.get("producer", producing) if asked else None
@@ -360,17 +358,18 @@ def block_registers(kernel: ir.Kernel, threads: int, arch: Arch) -> int:
     return arch.block_registers(threads, kernel.attribute(MIN_BLOCKS, 1))
 
 
-def share_registers(given: int, threads: int, is_light: bool) -> tuple[int | None, int | None]:
+def share_registers(kernel: ir.Kernel, threads: int, is_light: bool, arch: Arch) -> tuple[int | None, int | None]:
     """Registers of a producer's and a consumer's thread, where the even share would be too small.
 
     Parameters
     ----------
-    given : as `block_registers` says.
     threads : of the consumers.
     is_light : whether the producer does nothing but start copies.
     """
-    if threads <= ir.WARPGROUP:
+    kept = arch.role_registers
+    loads = None if kept is None else kept.loads[min(-(-threads // ir.WARPGROUP), len(kept.loads)) - 1]
+    if kept is None or loads is None:
         return None, None
-    producing = (40 if threads <= 2 * ir.WARPGROUP else 32) if is_light else 80
-    consuming = min(240, (given - producing * ir.WARPGROUP) // threads // 8 * 8)
-    return producing, consuming
+    producing = loads if is_light else kept.computes
+    left = block_registers(kernel, threads + ir.WARPGROUP, arch) - producing * ir.WARPGROUP
+    return producing, min(kept.most, left // threads // kept.step * kept.step)
