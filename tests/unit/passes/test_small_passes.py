@@ -7,7 +7,8 @@ import textwrap
 import pytest
 from one_pass import machine, result_of
 
-from tilewright.errors import GridTooLarge, MissingCapability
+import tilewright.targets.registry  # noqa: F401  (what machines do by name)
+from tilewright.errors import DivergentWork, GridTooLarge, MissingCapability, PipelinePlanError
 from tilewright.ir.printer import print_program
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.passes.context import Context, Pass
@@ -16,7 +17,9 @@ from tilewright.passes.tile.grids.drop_dependent_launch import drop_dependent_la
 from tilewright.passes.tile.grids.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.grids.sync_grid import sync_grid
 from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted, separate_views
+from tilewright.passes.tile.pipelines.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.processors.begin_at_zero import begin_at_zero
+from tilewright.passes.tile.roles.deal_work import deal_work
 from tilewright.passes.tile.words.check_words import check_words
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
 from tilewright.passes.tile.words.drop_unused import drop_unused
@@ -37,6 +40,7 @@ v = fragment(bool[32])
 odd = fragment(float32[4, 6])
 tall = view(odd, float32[6, 4])
 narrow = shared(int8[64, 64])
+ring = shared(int8[2, 64, 64])
 """
 
 
@@ -185,6 +189,27 @@ def test_kernels_of_a_host_program(case: str) -> None:
     assert body(run, host(before.rstrip("\n"))) == (after or before).rstrip("\n")
 
 
+LOOP = """\
+for k in pipelined(8, num_stages=2, PLAN):
+    copy(source=A, destination=a)
+    copy(source=A, destination=b)
+    gemm(a=a, b=b, c=c)"""
+ROLES = """\
+with roles():
+    with role("all", warps=4):
+        fill(destination=a, value=bfloat16(0.0))"""
+RING = """\
+channel("loads", ring, stages=2, writers=("loader",), readers=("worker",), scope="block")
+with roles():
+    with role("loader", warps=2):
+        for k in range(4):
+            acquire("loads", k)
+            publish("loads", k)
+    with role("worker", warps=2):
+        for k in range(4):
+            receive("loads", k)
+            release("loads", k)"""
+
 REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "more blocks than run at once": (
         sync_grid, machine(), KERNEL.replace("bx: 4", "bx: 40000"), "grid_sync(dtype=bool)", GridTooLarge,
@@ -205,6 +230,28 @@ REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "roles": (
         check_words, CPU, KERNEL, 'with roles():\n    with role("all", warps=4):\n        C[0, 0] = 1.0', MissingCapability,
         f"{CPU.arch.name} has no warps that do different things at once (T.roles)"),
+    "rings": (
+        check_words, Context(AMD["gfx942"]), KERNEL, RING, MissingCapability,
+        "gfx942 has no rings of slots that warps hand to one another (T.channel)"),
+    "products of matrices": (
+        check_words, machine(), KERNEL,
+        'x = local(float16[8])\ny = local(float16[4])\nz = local(int32[4])\nmma_m16n8k16(z, x, y, dtype=bool)', MissingCapability,
+        "sm_90a has no instruction m16n8k16 of float16 and float16 with sums in int32 (T.ptx_mma)"),
+    "stages of fewer statements": (
+        inject_pipeline, machine("sm_80"), KERNEL, LOOP.replace("PLAN", "order=(0, 1, 2), stage=(0, 1)"), PipelinePlanError,
+        "stage= has 2 numbers, but the loop's body has 3 statements"),
+    "places of two statements": (
+        inject_pipeline, machine("sm_80"), KERNEL, LOOP.replace("PLAN", "order=(0, 1, 1), stage=(0, 0, 1)"), PipelinePlanError,
+        "order= names two statements the same"),
+    "a product before its operands": (
+        inject_pipeline, machine("sm_80"), KERNEL, LOOP.replace("PLAN", "order=(0, 2, 1), stage=(0, 0, 0)"), PipelinePlanError,
+        "this plan runs gemm before copy, on which it depends: other statements of the loop write b"),
+    "roles in divergent code": (
+        deal_work, machine(), KERNEL, f"if tx < 5:\n{textwrap.indent(ROLES, '    ')}", DivergentWork,
+        "fill, which is distributed over the threads of the block, is in divergent code: warps diverge inside it"),
+    "barriers in divergent code": (
+        deal_work, machine(), KERNEL, GEMM + "if tx < 5:\n    sync_threads(dtype=bool)", DivergentWork,
+        "T.sync_threads, a barrier of the block, is in divergent code: the other threads would have to wait"),
     "combining bytes": (
         check_words, machine(), KERNEL, 'atomic(destination=narrow[0 : +1, 0 : +1], value=int8(1), kind="max")', MissingCapability,
         "sm_90a has no T.atomic_max of int8, only of int32, uint32, int64, uint64, float16, bfloat16, float32, float64"),

@@ -8,7 +8,7 @@ from one_pass import changed_text, machine, made, result_of
 
 import tilewright.targets.registry  # noqa: F401  (what machines do by name)
 from tilewright.errors import BarrierMisuse, TilewrightError
-from tilewright.ir.nodes import Buffer, Roles
+from tilewright.ir.nodes import Buffer, Function, Roles
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.visitor import find
@@ -23,6 +23,7 @@ from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.named_barriers import COUNT, number_barriers
 from tilewright.passes.thread.check_registers import check_registers
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.passes.tile.layouts.infer_layouts import infer_layouts
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand
 from tilewright.passes.tile.words.lower_prints import lower_prints
@@ -290,6 +291,44 @@ REFUSALS += [
         lower_prints, PRINTED, [("[8, 4]", "[8, 40]"), (PRINT, f"print({OF_MANY})")],
         "sm_90a prints at most 32 numbers in a line, and this one has 34",
     ),
+]  # fmt: skip
+
+MULTIPLIED = """\
+@stage("traced")
+def f(A: float16[64, 64], C: float32[64, 64]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        a = shared(float16[64, 64])
+        c = fragment(float32[64, 64], LAYOUT)
+        copy(source=A, destination=a)
+        gemm(a=a, b=a, c=c)
+""".replace("LAYOUT", OWN)
+
+SEEN = """\
+@stage("traced")
+def f(A: float16[64, 48]):
+    with kernel(blocks={bx: 1}, threads={tx: 128, ty: 1, tz: 1}):
+        a = shared(float16[64, 48], layout=layout(shape=(64, 48), digits=('64:m16', '16:m1 3:m1024'), swizzle=(1, 3, 3)))
+        across = view(a, float16[48, 64])
+        copy(source=A, destination=a)
+        fill(destination=across, value=float16(0.0))
+"""
+
+
+def infer_layouts_of_products(function: Function, context: Context) -> Function:
+    """Instructions are what layouts are anchored on."""
+    return infer_layouts(select_instructions(function, context), context)
+
+
+REFUSALS += [
+    (
+        infer_layouts_of_products, MULTIPLIED, [],
+        "the fragment 'c' is used here by threads that do not hold its elements",
+    ),
+    (
+        infer_layouts, DOUBLED, [("C[i, j] = tile[i, j]", "C[i, j] = tile[i * 3 % 64, j]")],
+        "the fragment 'tile' is used here by threads that do not hold its elements",
+    ),
+    (infer_layouts, SEEN, [], "no layout says where the elements of across are in a, which lies as its author wrote"),
 ]  # fmt: skip
 
 
