@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ from tilewright.interpreter.barriers import barriers_of
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.interpreter.tiles import read_region, write_region
 from tilewright.ir import Call, Kernel, find, walk
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 
 TOGETHER = (
     "cluster_sync",
@@ -102,9 +101,8 @@ def copy_for_blocks(state: Evaluator, copy: Copy) -> bool:
     ranks = [rank for rank in range(len(state.peers)) if copy.mask >> rank & 1]
     if state.rank not in ranks or len(ranks) < 2:
         return False
-    size = copy.destination.dtype.nbytes(math.prod(e for e in copy.destination.extents if isinstance(e, int)))
     for barrier, *_ in barriers_of(state, copy.barrier):
-        barrier.bytes += size
+        barrier.bytes += copy.landing_bytes
     if state.rank != ranks[0]:
         return True
     values = copy.reference(read_region(state, copy.source))[0]
@@ -114,6 +112,6 @@ def copy_for_blocks(state: Evaluator, copy: Copy) -> bool:
         write_region(state, copy.destination, values)
         state.places = own
         for barrier, *_ in barriers_of(state, copy.barrier, rows=state.peer_barriers[rank]):
-            barrier.announce(-size)
+            barrier.announce(-copy.landing_bytes)
     state.woken += 1
     return True

@@ -26,7 +26,7 @@ from tilewright.interpreter.show import show
 from tilewright.interpreter.state import NOBODY, Mask, any_active, both, either, without
 from tilewright.interpreter.tiles import run_operator
 from tilewright.ir import Expr, Seq, Statement, TileOperator, Var, folds, nodes
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 
 assert calls and collectives  # their functions are registered on import
 

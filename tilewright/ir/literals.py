@@ -48,11 +48,19 @@ def record_fields(value: Any) -> list[tuple[str, object]]:
     for field in dataclasses.fields(value):
         if not field.metadata.get("printed", True):
             continue
-        held = getattr(value, field.name)
+        held: object = getattr(value, field.name)
+        if field.metadata.get("spread"):
+            found += record_fields(held)
+            continue
         default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
         if default is dataclasses.MISSING or not _equal(held, default):
             found.append((field.name, held))
     return found
+
+
+def spread_fields(cls: Any) -> dict[str, type]:
+    """The classes of the records that a dataclass spreads (see `nodes.SPREAD`), by the names of their fields."""
+    return {one.name: type(one.default) for one in dataclasses.fields(cls) if one.metadata.get("spread")}
 
 
 def _equal(value: object, default: object) -> bool:

@@ -161,13 +161,17 @@ class Effects:
 UNPRINTED: Mapping[str, bool] = {"printed": False}
 """Metadata of fields that passes fill and printed programs leave out, since parsing has nothing to make them of."""
 
+SPREAD: Mapping[str, bool] = {"spread": True}
+"""Metadata of fields that hold a record of plain values, whose fields programs show as the operator's own."""
+
 
 @node
 class TileOperator(Statement):
     """Base of the operators in `ops/`: one statement that acts on whole tiles.
 
     A concrete operator is a ``@tile_operator`` dataclass whose fields are named operands (`Region`, `Expr`
-    or None) and named constants (int, float, bool, str, DType, tuples of those).  It defines
+    or None) and named constants (int, float, bool, str, DType, tuples of those).  Hints that do not change what it
+    means are the fields of one record, its schedule (see `SPREAD`).  It defines
 
     ``check()``      problems with shapes and dtypes, as sentences (empty where it is well formed)
     ``effects()``    the regions read and written

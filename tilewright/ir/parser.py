@@ -15,6 +15,7 @@ from tilewright.errors import ProgramSyntaxError, Span, near
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_parser import _DTYPE, SCOPES, ExpressionParser, items
+from tilewright.ir.literals import spread_fields
 from tilewright.ir.visitor import fields_of, method_of
 from tilewright.texts import keep_lines
 
@@ -233,11 +234,16 @@ class _Parser(ExpressionParser):
 
     def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> ir.Statement:
         cls = ir.TILE_OPERATORS[name]
-        fields = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+        fields: dict[str, Any] = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+        words = {name: fields_of(record) for name, record in spread_fields(cls).items()}
+        known = [word for name in fields_of(cls) for word in words.get(name, (name,))]
+        records = {
+            name: record(**{word: fields.pop(word) for word in words[name] if word in fields})
+            for name, record in spread_fields(cls).items()
+        }
         try:
-            return cls(**fields, span=span)
+            return cls(**fields, **records, span=span)
         except TypeError as error:
-            known = list(fields_of(cls))
             unknown = [field for field in fields if field not in known]
             hint = (near(unknown[0], known) if unknown else "") or f"its operands: {', '.join(known)}"
             raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None

@@ -25,7 +25,7 @@ from tilewright.language.proxies import (
 from tilewright.language.recording import in_kernel, made_word, record_operator, statement_here, word
 from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.vectors import Vector, lanes_of
-from tilewright.ops.copy import TMA_STORES
+from tilewright.ops import TMA, TMA_STORES
 
 ORDERS = {None: "relaxed", "relaxed": "relaxed", "consume": "acquire", "acquire": "acquire", "release": "release",
           "acq_rel": "acq_rel", "seq_cst": "seq_cst"}  # fmt: skip
@@ -109,7 +109,8 @@ def _by_engine(destination: ir.Region, value: ir.Region | ir.Expr, kind: str, wh
         found = f"{value.dtype} to {destination.buffer.scope} {destination.dtype}"
         raise NumberExpected(f"use_tma of {what}", "False unless a tensor of the tile's dtype gets the sum", found)
     span = statement_here()
-    operator = ops.Copy(value, destination, None, "tma", adds=True, token=TMA_STORES, span=span)
+    how = ops.CopySchedule(prefer=TMA)
+    operator = ops.Copy(value, destination, how, adds=True, token=TMA_STORES, span=span)
     record_operator(operator, what)
     builder = in_kernel(what)
     builder.append(ir.Commit(TMA_STORES, span=span))

@@ -8,18 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from tilewright.ir import find, holds, root, walk
 from tilewright.ir import nodes as ir
 from tilewright.language.sinking import TOGETHER, all_written
-from tilewright.ops.copy import TMA_LOADS, TMA_STORES
-
-BY_ENGINE = (TMA_LOADS, TMA_STORES)
-"""Tokens of what one thread gives to the copy engine."""
+from tilewright.ops import Copy
 
 
 def is_dealt(statement: ir.Statement) -> bool:
     """Whether threads divide a statement among them: all but copies that one thread gives to the engine, and what fills
     own tiles."""
+    if isinstance(statement, Copy) and statement.by_hand:
+        return False
     if isinstance(statement, ir.TileOperator):
-        by_one = getattr(statement, "barrier", None) is not None or statement.token in BY_ENGINE
-        return not by_one and {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
+        return {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
     return any(root(buffer).scope != "local" for buffer in all_written(ir.Seq((statement,))))
 
 
@@ -36,10 +34,10 @@ def is_shared_work(statement: ir.Statement) -> bool:
     """Whether threads divide a statement among them; copies that one thread gives to the engine are none."""
     if isinstance(statement, ir.Parallel):
         touched = [node.buffer for node in find(statement, ir.Load, ir.Store)]
-    elif isinstance(statement, ir.TileOperator) and getattr(statement, "barrier", None) is None:
+    elif isinstance(statement, ir.TileOperator):
         effects = statement.effects()
         touched = [region.buffer for region in (*effects.reads, *effects.writes)]
-        if getattr(statement, "prefer", None) == "tma":
+        if isinstance(statement, Copy) and (statement.by_hand or statement.schedule.by_engine):
             return False
     else:
         return False
@@ -74,7 +72,7 @@ def waits(part: ir.Seq) -> bool:
         or "barrier" in node.function
         or (node.function.startswith("atomic") and (asks or node.arguments[-1] != "relaxed"))
         for node in find(part, ir.Call)
-    ) or any(getattr(node, "barrier", None) is not None for node in find(part, ir.TileOperator))
+    ) or any(copy.barrier is not None for copy in find(part, Copy))
 
 
 def shared_written(part: ir.Seq) -> set[ir.Buffer]:

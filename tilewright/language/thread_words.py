@@ -17,7 +17,7 @@ from tilewright.language.mistakes import MisplacedRole, NumberExpected
 from tilewright.language.proxies import Scalar, Value, as_expr, condition, constant, describe, known_value, one_of
 from tilewright.language.recording import current, in_kernel, named, statement_here, word
 from tilewright.language.warps import linear_thread
-from tilewright.ops.copy import BY_HAND
+from tilewright.ops import BY_HAND
 
 AXES = {f"threadIdx.{axis}": dim for dim, axis in enumerate("xyz")}
 

@@ -80,14 +80,16 @@ def choice(value: object, known: tuple[str, ...], what: str) -> Any:
     return value
 
 
-def prefetch_of(value: object, eviction: object, what: str) -> int | None:
-    """Bytes that the L2 cache is advised to fetch, checked."""
-    if value is None:
-        return None
-    count = constant(value, f"l2_prefetch of {what}")
-    if count not in (64, 128, 256) or eviction is not None:
+def hints(
+    what: str, prefer: str | None, eviction_policy: object, coalesced_width: object = None, l2_prefetch: object = None
+) -> ops.CopySchedule:
+    """What the author of a copy says of how it is made, checked."""
+    eviction = choice(eviction_policy, EVICTIONS, f"eviction_policy of {what}")
+    width = None if coalesced_width is None else constant(coalesced_width, f"coalesced_width of {what}")
+    count = None if l2_prefetch is None else constant(l2_prefetch, f"l2_prefetch of {what}")
+    if count is not None and (count not in (64, 128, 256) or eviction is not None):
         raise NumberExpected(f"l2_prefetch of {what}", "64, 128 or 256, without eviction_policy", str(count))
-    return count
+    return ops.CopySchedule(width, prefer, eviction, prefetch=count)
 
 
 @word
@@ -137,17 +139,15 @@ def copy(
         return
     source, destination = pair(src, dst, "T.copy")
     prefer = choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
-    eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.copy")
-    width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.copy")
-    advised = prefetch_of(l2_prefetch, eviction, "T.copy")
+    by = prefer or (ops.THREADS if disable_tma else None)
+    schedule = hints("T.copy", by, eviction_policy, coalesced_width, l2_prefetch)
     cut = None if rank is not None or multicast else _cut(source, destination)
     if cut is not None:
         builder.append(cut)
         return
-    by = prefer or ("threads" if disable_tma else None)
     block = None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy")
-    how = width, by, eviction, bool(multicast), block
-    operator = ops.Copy(source, destination, *how, prefetch=advised, span=statement_here())
+    schedule = replace(schedule, multicast=bool(multicast))
+    operator = ops.Copy(source, destination, schedule, block, span=statement_here())
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)
@@ -192,7 +192,7 @@ def _by_layout(operator: ops.Copy, layout: object) -> ir.Statement:
     if not isinstance(loop, ir.Parallel) or shape is None or tuple(shape) != loop.extents or operator.rank is not None:
         extents, found = getattr(loop, "extents", ()), describe(layout) if shape is None else f"one of {tuple(shape)}"
         raise NumberExpected("loop_layout of T.copy", f"a T.Fragment of shape {extents}", found)
-    return replace(loop, layout=given, coalesced_width=operator.coalesced_width)
+    return replace(loop, layout=given, coalesced_width=operator.schedule.coalesced_width)
 
 
 @word

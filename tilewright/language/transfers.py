@@ -10,9 +10,9 @@ from tilewright.language.buffers import region_of, row
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, constant_that, constant_within
 from tilewright.language.recording import in_kernel, made_word, record, statement_here, word
-from tilewright.language.tile_ops import EVICTIONS, choice, pair, record_tiles
+from tilewright.language.tile_ops import hints, pair, record_tiles
 from tilewright.language.warps import linear_thread
-from tilewright.ops.copy import BY_HAND, CP_ASYNC, TMA_LOADS, TMA_STORES
+from tilewright.ops import BULK, BY_HAND, CP_ASYNC, TMA, TMA_LOADS, TMA_STORES
 
 
 def scopes(source: ir.Region, destination: ir.Region) -> tuple[str, str]:
@@ -67,20 +67,18 @@ def tma_copy(
     """
     in_kernel("T.tma_copy")
     source, destination = pair(src, dst, "T.tma_copy")
-    eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.tma_copy")
+    how = hints("T.tma_copy", TMA, eviction_policy)
     if scopes(source, destination) == ("global", "shared"):
         if barrier is None:
             raise TileExpected("the barrier of T.tma_copy", "None", "barrier=, one that T.alloc_barrier made")
         place = barrier_of(barrier, "T.tma_copy")
         mask = None if cluster_mask is None else constant(cluster_mask, "cluster_mask of T.tma_copy")
-        operator = ops.Copy(
-            source, destination, None, "tma", eviction, barrier=place, mask=mask, token=TMA_LOADS, span=statement_here()
-        )
+        operator = ops.Copy(source, destination, how, None, place, mask, token=TMA_LOADS, span=statement_here())
         record_tiles(operator, "T.tma_copy", source=source, destination=destination)
         return
     if scopes(source, destination) != ("shared", "global"):
         raise NumberExpected("T.tma_copy", "a copy between a tensor and a shared tile", way(source, destination))
-    operator = ops.Copy(source, destination, None, "tma", eviction, token=TMA_STORES, span=statement_here())
+    operator = ops.Copy(source, destination, how, token=TMA_STORES, span=statement_here())
     record_tiles(operator, "T.tma_copy", source=source, destination=destination)
     record(ir.Commit(TMA_STORES, span=statement_here()))
 
@@ -121,8 +119,8 @@ def copy_cluster(
     if remote_barrier is None:
         raise TileExpected(f"remote_barrier of {what}", "None", "one that T.alloc_cluster_barrier made")
     rank = as_expr(dst_block, INT32, f"dst_block of {what}")
-    barrier, span = barrier_of(remote_barrier, what), statement_here()
-    operator = ops.Copy(source, destination, None, "bulk", rank=rank, barrier=barrier, token=TMA_LOADS, span=span)
+    how, barrier = ops.CopySchedule(prefer=BULK), barrier_of(remote_barrier, what)
+    operator = ops.Copy(source, destination, how, rank, barrier, token=TMA_LOADS, span=statement_here())
     record_tiles(operator, what, source=source, destination=destination)
 
 
@@ -191,9 +189,8 @@ def async_copy(
     source, destination = pair(src, dst, "T.async_copy")
     if scopes(source, destination) != ("global", "shared"):
         raise NumberExpected("T.async_copy", "a copy from a tensor to a shared tile", way(source, destination))
-    width = None if coalesced_width is None else constant(coalesced_width, "coalesced_width of T.async_copy")
-    eviction = choice(eviction_policy, EVICTIONS, "eviction_policy of T.async_copy")
-    operator = ops.Copy(source, destination, width, CP_ASYNC, eviction, token=BY_HAND, span=statement_here())
+    how = hints("T.async_copy", CP_ASYNC, eviction_policy, coalesced_width)
+    operator = ops.Copy(source, destination, how, token=BY_HAND, span=statement_here())
     record_tiles(operator, "T.async_copy", source=source, destination=destination)
     record(ir.Commit(BY_HAND, span=statement_here()))
 

@@ -5,6 +5,7 @@ from typing import Any
 from tilewright.ops.atomic import Atomic as Atomic
 from tilewright.ops.base import *
 from tilewright.ops.copy import *
+from tilewright.ops.copy_schedule import *
 from tilewright.ops.decode import *
 from tilewright.ops.fill import *
 from tilewright.ops.gemm import *

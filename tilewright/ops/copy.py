@@ -7,41 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import field
 
 import numpy as np
 
 from tilewright.ir import nodes as ir
 from tilewright.ops.atomic import atomic_call, combine
 from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text, static_extents, store_element
+from tilewright.ops.copy_schedule import CopySchedule
 from tilewright.ops.rounding import cast_array
 
 ENGINE_SUMS = ("float32", "float16", "bfloat16", "int32", "uint32", "uint64")
 """What the copy engine adds."""
-
-
-TMA, BULK = "tma", "bulk"
-"""What `Copy.prefer` says of a copy that the engine makes: boxes of a tensor, or bytes in one piece."""
-
-ENGINE = (TMA, BULK)
-
-CP_ASYNC, SYNC, THREADS = "cp_async", "sync", "threads"
-"""What it says of threads: they start pieces, they load and store, or whichever of both can be done."""
-
-QUADS = "quads"
-"""What it says of a copy from global memory into the right operand of a matrix instruction that moves 16 bytes at once:
-four lanes exchange words afterwards."""
-
-SLOTS = f"{CP_ASYNC}_slots"
-"""Token of copies whose arrivals a channel counts."""
-
-BY_HAND = f"{CP_ASYNC}_by_hand"
-"""The token of what authors start and wait for by themselves."""
-
-TMA_LOADS = "tma"
-"""The token of loads by the engine that the author's barriers count."""
-
-TMA_STORES = "tma_store"
-"""The token of the author's copies out of shared tiles by the engine."""
 
 
 @ir.tile_operator("copy")
@@ -51,13 +28,7 @@ class Copy(ir.TileOperator):
     Fields
     ------
     source, destination : regions whose shapes agree once dimensions of extent 1 are dropped.
-    coalesced_width : elements a thread moves at once, where the author insists; else None.
-    prefer : ``"tma"``, ``"cp_async"``, ``"sync"`` or None: the author's choice of instruction. ``"threads"``: any but
-        the copy engine's.
-    eviction : ``"evict_first"``, ``"evict_last"``, ``"evict_normal"`` or None: a hint to the L2 cache.
-    multicast : all blocks of the cluster make the very same copy, so that each may load a part of it for all.
-    peers : where not all of them do: of how many blocks each is one that do, and how far apart their ranks are, the
-        distance first.
+    schedule : how the tile is moved.
     rank : which block of the cluster the source, a shared tile, is that of (or, between shared tiles, the destination);
         None for the executing one.
     barrier : the author's, which counts the bytes that the copy engine brings (`T.tma_copy`); one thread announces
@@ -66,21 +37,15 @@ class Copy(ir.TileOperator):
         it for all, the others load their own.
     adds : the engine adds the shared source to what the tensor holds, each element atomically
         (`T.atomic_add(use_tma=True)`).
-    prefetch : bytes that cp.async advises the L2 cache to fetch around each piece: 64, 128, 256 or None.
     """
 
     source: ir.Region
     destination: ir.Region
-    coalesced_width: int | None = None
-    prefer: str | None = None
-    eviction: str | None = None
-    multicast: bool = False
+    schedule: CopySchedule = field(default=CopySchedule(), metadata=ir.SPREAD)
     rank: ir.Expr | None = None
     barrier: ir.Region | None = None
     mask: int | None = None
-    prefetch: int | None = None
     adds: bool = False
-    peers: tuple[int, int] | None = None
 
     @property
     def landing_bytes(self) -> int:
@@ -88,6 +53,11 @@ class Copy(ir.TileOperator):
         extents = static_extents(self.destination)
         assert extents is not None
         return self.destination.dtype.nbytes(math.prod(extents))
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the author gives it to the engine (`T.tma_copy`): a load with a barrier, or a store with a token."""
+        return self.barrier is not None or (self.schedule.by_engine and self.token is not None)
 
     def check(self) -> Iterator[str]:
         scopes = (self.source.buffer.scope, self.destination.buffer.scope)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 
 import numpy as np
 
-from tilewright.ir.nodes import Effects, Region, Statement, TileOperator, tile_operator
+from tilewright.ir.nodes import SPREAD, Effects, Region, Statement, TileOperator, tile_operator
 from tilewright.ops import base
+from tilewright.ops.copy_schedule import CopySchedule
 from tilewright.ops.rounding import cast_array
-
-OWN = "own"
-"""Registers of a thread to others of its own."""
 
 
 @tile_operator("transpose")
@@ -21,13 +20,13 @@ class Transpose(TileOperator):
     Fields
     ------
     source, destination : tiles of two dimensions, which do not overlap.
-    prefer : ``"tma"`` where the copy engine stores what matrix instructions' registers are packed into; ``OWN`` where
-        each thread has blocks of whole words, and transposes them among its own registers; None for loops.
+    schedule : how it is done: `TMA` where the copy engine stores what matrix instructions' registers are packed into;
+        `OWN` where each thread transposes registers of its own; else by loops.
     """
 
     source: Region
     destination: Region
-    prefer: str | None = None
+    schedule: CopySchedule = field(default=CopySchedule(), metadata=SPREAD)
 
     def check(self) -> Iterator[str]:
         source, destination = base.shape_of_rank(self.source, 2), base.shape_of_rank(self.destination, 2)

@@ -15,7 +15,7 @@ from tilewright.ir.dtypes import ALL as DTYPES
 from tilewright.ir.nodes import Buffer, whole
 from tilewright.layout.access import bank_conflicts
 from tilewright.machine.amd import ARCHITECTURES
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes.tile.pipelines.transposed_tiles import _transposed_tile
 from tilewright.targets.hip.emulation import HIP
 from tilewright.targets.hip.machine_code import hottest_loop

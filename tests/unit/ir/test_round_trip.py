@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tilewright.ops  # noqa: F401  (registers the tile operators)
 from tilewright.errors import ProgramSyntaxError
 from tilewright.ir import BOOL, INT32, INTRINSICS, DType, dtype, dtypes, fields_of, nodes
-from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register_record
+from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register_record, spread_fields
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Region, Seq, Statement, Var
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
@@ -174,6 +174,8 @@ def operators(draw: st.DrawFn, scope: Scope) -> Statement:
     """Any registered operator with any values: printing goes by its fields alone, but a dimension is one of a region."""
     cls = nodes.TILE_OPERATORS[draw(st.sampled_from(sorted(nodes.TILE_OPERATORS)))]
     made = {name: draw(values(scope)) for name in fields_of(cls)}
+    for name, record in spread_fields(cls).items():
+        made[name] = record(**{word: draw(values(scope)) for word in fields_of(record) if word != "staging"})
     for name, operand in cls.dimensions.items():
         made |= {name: draw(st.integers(-3, 3)), operand: draw(regions(scope))}
     return cls(**made)

@@ -8,7 +8,7 @@ from tilewright.ir import Pipelined, Statement, find, kernels, touched
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 
 HEAD = """\

@@ -10,7 +10,7 @@ from one_pass import changed_text, machine, result_of
 from tilewright.errors import NotAsynchronous
 from tilewright.ir import Parallel, find
 from tilewright.machine.instructions import CopyEngine
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes.context import CHOICES
 from tilewright.passes.tile.copies.select_copies import select_copies
 
@@ -135,7 +135,7 @@ def test_what_an_engine_moves_is_the_machines_to_say(reason: str) -> None:
 def test_a_slot_is_filled_in_the_best_way_that_fits(case: str) -> None:
     before, way, words = SLOT_CASES[case]
     copy, said, warned = chosen(before)
-    assert (copy.prefer, said, warned) == (way, words, [])
+    assert (copy.schedule.prefer, said, warned) == (way, words, [])
     assert copy.token == ("cp_async_slots" if way == "cp_async" else None)
 
 
@@ -148,11 +148,11 @@ def test_what_the_author_prefers_and_cannot_have_is_warned_about() -> None:
     assert chosen(text)[2] == [f"this copy cannot be made by the copy engine: {WIDE_STEP}"]
     plain = changed_text(PLAIN, ("=tile)", '=tile, prefer="tma")'))
     copy, said, warned = chosen(plain)
-    assert (copy.prefer, said) == ("cp_async", "cp_async of 16 bytes")
+    assert (copy.schedule.prefer, said) == ("cp_async", "cp_async of 16 bytes")
     assert warned == ["this copy cannot be made by the copy engine: it fills no slot of a channel"]
     odd = changed_text(PLAIN, ("=tile)", '=tile, prefer="cp_async")'), ("float16[32, 64]", "float32[32, 64]"))
     copy, said, warned = chosen(odd)
-    assert (copy.prefer, said) == ("sync", "loads and stores (not cp_async: it converts float16 to float32)")
+    assert (copy.schedule.prefer, said) == ("sync", "loads and stores (not cp_async: it converts float16 to float32)")
     assert warned == ["this copy cannot be cp_async: it converts float16 to float32"]
 
 
@@ -164,7 +164,7 @@ def test_a_view_has_the_value_beyond_its_tensor() -> None:
         ("source=K[", "source=rows["),
     )
     copy, said, _ = chosen(view)
-    assert copy.prefer == "sync" and said.endswith("not cp_async: what is out of bounds is not zero)")
+    assert copy.schedule.prefer == "sync" and said.endswith("not cp_async: what is out of bounds is not zero)")
 
 
 def test_loops_that_bring_rows() -> None:
@@ -189,7 +189,7 @@ def test_columns_that_end_anywhere_are_not() -> None:
 
 
 def test_the_authors_own_copies() -> None:
-    assert chosen(ENGINE_STORE)[:2][0].prefer == "bulk"
+    assert chosen(ENGINE_STORE)[:2][0].schedule.prefer == "bulk"
     assert chosen(BY_HAND)[0].token == "cp_async_by_hand"
     with pytest.raises(NotAsynchronous, match=r"cannot be cp\.async: it converts float16 to float32"):
         chosen(changed_text(BY_HAND, ("float16[32, 64]", "float32[32, 64]")))
@@ -198,11 +198,11 @@ def test_the_authors_own_copies() -> None:
 
 
 def test_lanes_exchange_words_of_a_right_operand() -> None:
-    assert chosen(OPERAND, "sm_80")[0].prefer == "quads"
+    assert chosen(OPERAND, "sm_80")[0].schedule.prefer == "quads"
     for old, new in (
         ("transpose_b=True", "transpose_b=False"),
         ("W: float16[128, 64]", "W: float32[128, 64]"),
         ("W: float16[128, 64]", "W: float16[128, 68]"),
     ):
         copy, said, _ = chosen(OPERAND.replace(old, new).replace("+64, :], dest", "+64, 0 : +64], dest"), "sm_80")
-        assert (copy.prefer, said) == (None, "")
+        assert (copy.schedule.prefer, said) == (None, "")

@@ -209,6 +209,11 @@ with roles():
         for k in range(4):
             receive("loads", k)
             release("loads", k)"""
+FOR_ANOTHER_BLOCK = """\
+there = barrier(uint64[1])
+mine = shared(float32[64, 64])
+theirs = shared(float32[64, 64])
+copy(token="tma", source=mine, destination=theirs, prefer="bulk", rank=1, barrier=there[0 : +1])"""
 
 REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "more blocks than run at once": (
@@ -227,6 +232,9 @@ REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
     "work that goes on": (
         check_words, CPU, ALONE, 'gemm(token="wgmma", a=a, b=b, c=c)', MissingCapability,
         f"{CPU.arch.name} has no work that goes on while a block does other things (T.wgmma_gemm)"),
+    "a tile for another block": (
+        check_words, CPU, KERNEL, FOR_ANOTHER_BLOCK, MissingCapability,
+        f"{CPU.arch.name} has no work that goes on while a block does other things (T.copy_cluster)"),
     "roles": (
         check_words, CPU, KERNEL, 'with roles():\n    with role("all", warps=4):\n        C[0, 0] = 1.0', MissingCapability,
         f"{CPU.arch.name} has no warps that do different things at once (T.roles)"),

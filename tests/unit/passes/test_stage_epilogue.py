@@ -8,10 +8,12 @@ import pytest
 from one_pass import changed_text, machine, result_of
 from test_specialize_warps import AFTER as BEFORE
 
+from tilewright.ir import find
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
+from tilewright.ops import Copy
 from tilewright.passes.context import CHOICES
-from tilewright.passes.tile.copies.stage_epilogue import STAGING, stage_epilogue
+from tilewright.passes.tile.copies.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.gemms.select_instructions import select_instructions
 
 STORE = "copy(source=c, destination=C[bx * 128 : +128, :])"
@@ -30,7 +32,8 @@ def staged(before: str, arch: str = "sm_90a") -> tuple[str, str, list[str]]:
     context = machine(arch)
     result = stage_epilogue(planned, context)
     verify(result)
-    assert len(context.facts[STAGING]) == print_program(result).count('prefer="tma"')
+    staged = [copy for copy in find(result, Copy) if copy.schedule.staging is not None]
+    assert len(staged) == print_program(result).count('prefer="tma"')
     return print_program(planned), print_program(result), context.facts[CHOICES]
 
 

@@ -161,7 +161,12 @@ COUNTED = changed_text(
                     for k in range(8):
                         mbarrier_wait(loads_empty[uint32(k) % 2 : +1], uint32(k) // 2 & 1 ^ 1, dtype=bool)
                         mbarrier_arrive_expect_tx(loads_full[uint32(k) % 2 : +1], 8192, dtype=bool)
-                        copy(source=A[k * 64 : +64, :], destination=ring[k % 2, :, :], prefer="bulk")
+                        copy(
+                            source=A[k * 64 : +64, :],
+                            destination=ring[k % 2, :, :],
+                            prefer="bulk",
+                            barrier=loads_full[uint32(k) % 2 : +1],
+                        )
 """),
     ('receive("loads", k)', "mbarrier_wait(loads_full[uint32(k) % 2 : +1], uint32(k) // 2 & 1, dtype=bool)"),
     ('                    release("loads", k)\n', """\

@@ -93,9 +93,9 @@ class BlockView:
         """Whether a buffer that the kernel allocates is still there where the operator stands."""
         return any(buffer in here for here in self.owner.open)
 
-    def operators(self, token: str) -> list[ir.TileOperator]:
-        """The asynchronous operators of the role, or block, that a token stands for."""
-        return [node for node in self.owner.asynchronous if node.token == token]
+    def operators(self, token: str | None) -> list[ir.TileOperator]:
+        """The asynchronous operators of the role, or block, that a token stands for; those that are not, for None."""
+        return [node for node in self.owner.operators if node.token == token]
 
     @property
     def analyzer(self) -> Analyzer:

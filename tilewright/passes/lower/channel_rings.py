@@ -10,7 +10,7 @@ from tilewright.errors import ChannelMisuse
 from tilewright.ir import UINT64, accesses, find
 from tilewright.ir import nodes as ir
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops import CP_ASYNC, ENGINE, SYNC, Copy, LoadAhead, Product
+from tilewright.ops import CP_ASYNC, SYNC, Copy, LoadAhead, Product
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"
@@ -120,8 +120,8 @@ def _check_scope(channel: ir.Channel, roles: Mapping[str, ir.Role]) -> None:
 
 def _lines(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) -> tuple[tuple[int, int], ...]:
     everyone = 1, math.prod(kernel.attribute("cluster", (1,))) if channel.scope == "cluster" else 1
-    sent = [copy for name in channel.writers for copy in _copies_into(channel, roles[name]) if copy.multicast]
-    return tuple(dict.fromkeys(copy.peers or everyone for copy in sent)) or (everyone,)
+    sent = [copy for name in channel.writers for copy in _copies_into(channel, roles[name]) if copy.schedule.multicast]
+    return tuple(dict.fromkeys(copy.schedule.peers or everyone for copy in sent)) or (everyone,)
 
 
 def _arrivals_of_writers(channel: ir.Channel, roles: Mapping[str, ir.Role]) -> int:
@@ -151,7 +151,7 @@ def mechanisms_of(channel: ir.Channel, role: ir.Role, tiles: Container[ir.Buffer
     for node in find(role, ir.Statement):
         if isinstance(node, Copy) and node.destination.buffer in buffers:
             by_threads = CP_ASYNC if node.token is not None else SYNC
-            mechanisms.add(BY_ENGINE if node.prefer in ENGINE else by_threads)
+            mechanisms.add(BY_ENGINE if node.schedule.by_engine else by_threads)
         elif any(shown_tile(one) in buffers for one in accesses(node)[1]):
             mechanisms.add(CP_ASYNC if node in flying else SYNC)
     return mechanisms

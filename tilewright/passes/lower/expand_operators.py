@@ -59,11 +59,7 @@ class _Expand(Rewriter):
             return operator
         if isinstance(operator, Unpack) and self._in_order(operator):
             return operator
-        if isinstance(operator, Copy) and (operator.prefer in (CP_ASYNC, *ENGINE) or operator.rank is not None):
-            return operator
-        if isinstance(operator, Transpose) and operator.prefer in (OWN, *ENGINE):
-            return operator
-        if isinstance(operator, Copy) and operator.prefer == QUADS and self._is_right(operator.destination.buffer):
+        if isinstance(operator, (Copy, Transpose)) and self._is_moved(operator):
             return operator
         lowered = self._for_threads(operator) or operator.lower()
         lowered = lowered if lowered.span is not None else replace(lowered, span=operator.span)
@@ -82,6 +78,13 @@ class _Expand(Rewriter):
         if isinstance(operator, Gemm):
             return operator.lower_in_steps()
         return operator.lower_divided(self.threads) if isinstance(operator, Scan) else None
+
+    def _is_moved(self, operator: Copy | Transpose) -> bool:
+        """Whether a target's instructions move a tile as a whole."""
+        prefer = operator.schedule.prefer
+        if isinstance(operator, Copy) and operator.rank is not None:
+            return True
+        return prefer in (CP_ASYNC, OWN, *ENGINE) or (prefer == QUADS and self._is_right(operator.destination.buffer))
 
     def _is_right(self, tile: ir.Buffer) -> bool:
         """Whether a fragment is the right operand of instructions with 8 columns, and its rows are those columns."""

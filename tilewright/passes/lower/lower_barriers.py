@@ -35,10 +35,8 @@ import numpy as np
 from tilewright.interpreter.over_threads import may_hold, thread_indices
 from tilewright.ir import INT32, Rewriter, Rewritten, find, listed, perform, performed, same, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ops.copy import Copy
+from tilewright.ops import TMA_STORES, Copy
 from tilewright.passes import Context, map_kernels, negated
-from tilewright.passes.lower.lower_channels import BARRIERS
-from tilewright.passes.tile.copies.filled_tiles import is_by_hand
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
 
 
@@ -49,7 +47,7 @@ def lower_barriers(function: ir.Function, context: Context) -> ir.Function:
 
 def _lower(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     by_hand = any(
-        node.buffer.scope == "barrier" if isinstance(node, ir.Allocate) else is_by_hand(node)
+        node.buffer.scope == "barrier" if isinstance(node, ir.Allocate) else node.by_hand
         for node in find(kernel.body, ir.Allocate, Copy)
     )
     return replace(kernel, body=_Lower(kernel, context)(kernel.body)) if by_hand else kernel
@@ -58,7 +56,6 @@ def _lower(kernel: ir.Kernel, context: Context) -> ir.Kernel:
 class _Lower(Rewriter):
     def __init__(self, kernel: ir.Kernel, context: Context) -> None:
         self.kernel = kernel
-        self.signals = context.facts[BARRIERS]
         self.thread_vars = kernel.thread_vars
         self.indices = thread_indices(kernel.thread_vars, kernel.threads)
         self.names: dict[ir.Var, ir.Expr] = {}
@@ -169,8 +166,6 @@ class _Lower(Rewriter):
     def _loads(self, copies: Sequence[Copy], barrier: ir.Region) -> list[ir.Statement]:
         """Loads that signal one barrier: announced, then started."""
         total = sum(copy.landing_bytes for copy in copies)
-        for copy in copies:
-            self.signals[copy] = copy.barrier or barrier
         announced = perform("mbarrier_expect_tx", barrier, ir.const(total))
         started = [part for copy in copies for part in self._started(copy)]
         return self._leader(replace(announced, span=copies[0].span), *started, span=copies[0].span)
@@ -180,47 +175,34 @@ class _Lower(Rewriter):
         blocks = math.prod(self.kernel.attribute("cluster", (1,)))
         everyone = (1 << blocks) - 1
         mask = None if copy.mask is None else copy.mask & everyone
+        alone = replace(copy, mask=None)
         if mask is None or mask & (mask - 1) == 0:
-            return [self._sent(copy, None)]
+            return [alone]
         rank = ir.Call(INT32, "cluster_rank", ())
         lowest = (mask & -mask).bit_length() - 1
         otherwise = None
         if mask != everyone:
             member = ir.index_binary("and", ir.index_binary("shr", ir.const(mask), rank), 1)
-            otherwise = ir.seq(
-                ir.If(ir.binary("eq", member, ir.const(0)), ir.seq(self._sent(copy, None)), span=copy.span)
-            )
-        return [
-            ir.If(ir.binary("eq", rank, ir.const(lowest)), ir.seq(self._sent(copy, mask)), otherwise, span=copy.span)
-        ]
-
-    def _sent(self, copy: Copy, mask: int | None) -> Copy:
-        """A copy for the blocks of a mask, or for this one alone; it signals the same barrier."""
-        made = replace(copy, mask=mask)
-        self.signals[made] = self.signals[copy]
-        return made
+            otherwise = ir.seq(ir.If(ir.binary("eq", member, ir.const(0)), ir.seq(alone), span=copy.span))
+        for_all = ir.seq(replace(copy, mask=mask))
+        return [ir.If(ir.binary("eq", rank, ir.const(lowest)), for_all, otherwise, span=copy.span)]
 
     def visit_Copy(self, copy: Copy) -> Rewritten:
         if copy.barrier is None or copy.rank is None:
-            return self._leader(copy, span=copy.span) if is_by_hand(copy) else copy
-        self.signals[copy] = copy.barrier
+            return self._leader(copy, span=copy.span) if copy.by_hand else copy
         told = perform("mbarrier_arrive_expect_tx_cluster", copy.barrier, copy.rank, ir.const(copy.landing_bytes))
         return self._leader(told, copy, span=copy.span)
 
     def visit_Commit(self, commit: ir.Commit) -> Rewritten:
-        if commit.token != STORES:
+        if commit.token != TMA_STORES:
             return commit
         return self._leader(perform("bulk_commit"), span=commit.span)
 
     def visit_Wait(self, wait: ir.Wait) -> Rewritten:
-        if wait.token != STORES:
+        if wait.token != TMA_STORES:
             return wait
         function = "bulk_wait_read" if wait.reading_only else "bulk_wait"
         return perform(function, ir.const(wait.pending), span=wait.span)
-
-
-STORES = "tma_store"
-"""The token of stores by `T.tma_copy`."""
 
 
 def _joins(statement: ir.Statement, first: Copy) -> TypeGuard[Copy]:

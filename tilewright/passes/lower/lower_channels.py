@@ -19,7 +19,7 @@ After::
     ...
     mbarrier_wait(ring_empty[k % 4], k // 4 % 2 ^ 1)
     mbarrier_arrive_expect_tx(ring_full[k % 4], 16384)
-    copy(A[...], tiles[k % 4, :, :])      # signals ring_full[k % 4]
+    copy(A[...], tiles[k % 4, :, :], barrier=ring_full[k % 4])
     ...
     mbarrier_wait(ring_full[k % 4], k // 4 % 2)
     gemm(tiles[k % 4, :, :], ...)
@@ -44,14 +44,11 @@ from tilewright.errors import ChannelMisuse
 from tilewright.ir import INT32, INTRINSICS, UINT32, UPDATES, perform, performed
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, walk
-from tilewright.ops.copy import CP_ASYNC, ENGINE, SYNC, Copy
-from tilewright.passes import Context, Fact, map_kernels
+from tilewright.ops import CP_ASYNC, SYNC, Copy
+from tilewright.passes import Context, map_kernels
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, mechanisms_of, ring_of
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.layouts.plan_synchronization import barrier, is_fence, proxy_fence
-
-BARRIERS: Fact[dict[Copy, ir.Region]] = Fact("copy_barriers", dict)
-"""The barrier that each copy of the copy engine signals, by operator."""
 
 _LIGHT = (
     ir.Seq, ir.For, ir.While, ir.Break, ir.Continue, ir.Let, ir.If, ir.Acquire, ir.Publish, ir.Allocate, ir.Assume
@@ -79,7 +76,6 @@ def _lower(kernel: ir.Kernel, context: Context) -> ir.Kernel:
 class _Lower(Rewriter):
     def __init__(self, kernel: ir.Kernel, rings: dict[str, Ring], context: Context) -> None:
         self.kernel, self.rings = kernel, rings
-        self.barriers = context.facts[BARRIERS]
         self.thread = kernel.thread_vars[0]
         self.role: ir.Role | None = None
         self.alone = False
@@ -127,7 +123,7 @@ class _Lower(Rewriter):
         """Whether one thread may do it alone: each has its own of a scalar that outlives the role, and all do what
         changes memory for each or asks the others."""
         if isinstance(node, Copy):
-            return node.prefer in ENGINE and node.source.buffer.scope == "global" and node.barrier is None
+            return node.schedule.by_engine and node.source.buffer.scope == "global" and node.barrier is None
         if isinstance(node, ir.TileOperator):
             return False
         if isinstance(node, ir.Call):
@@ -184,9 +180,8 @@ class _Lower(Rewriter):
             (i for i, other in enumerate(rest) if isinstance(other, ir.Publish) and other.channel == channel.name), None
         )
         window = ir.Seq(tuple(rest[:end]))
-        copies = [
-            node for node in find(window, Copy) if node.prefer in ENGINE and node.destination.buffer in channel.buffers
-        ]
+        into = (node for node in find(window, Copy) if node.destination.buffer in channel.buffers)
+        copies = [node for node in into if node.schedule.by_engine]
         total = _announced(window, copies)
         if end is not None and total:
             self.announced = self.announced | {channel.name}
@@ -275,12 +270,7 @@ class _Lower(Rewriter):
     # Copies --------------------------------------------------------------------------------------
 
     def visit_Copy(self, copy: Copy) -> Rewritten:
-        if (
-            copy.prefer not in ENGINE
-            or copy.source.buffer.scope != "global"
-            or copy in self.barriers
-            or copy.rank is not None
-        ):
+        if not copy.schedule.by_engine or copy.source.buffer.scope != "global" or copy.barrier is not None:
             return copy
         ring = next(ring for ring in self.rings.values() if copy.destination.buffer in ring.channel.buffers)
         number = self.held.get(ring.channel.name)
@@ -290,14 +280,14 @@ class _Lower(Rewriter):
                 span=copy.span,
                 hint="write it between `acquire` and `publish`",
             )
-        if copy.multicast and ring.channel.scope != "cluster":
+        if copy.schedule.multicast and ring.channel.scope != "cluster":
             raise ChannelMisuse(
                 f"this copy is sent to all blocks of the cluster, but {ring.channel.name!r} joins those of one block",
                 span=copy.span,
                 hint='write T.channel(..., scope="cluster")',
             )
         full = self._slot(ring.full, ring.channel.stages, number)
-        self.barriers[copy] = full
+        copy = replace(copy, barrier=full)
         if ring.channel.name in self.announced:
             return self._first_thread(copy)
         return self._first_thread(perform("mbarrier_expect_tx", full, ir.const(copy.landing_bytes)), copy)

@@ -32,11 +32,11 @@ class RoleThreads(DecidingRewriter):
         self.barriers = NamedBarriers({})
         self.groups_before: ir.Expr = ir.const(0)
         """Warpgroups of the block before the first of the role's instance."""
-        self.asynchronous: list[ir.TileOperator] = []
+        self.operators: list[ir.TileOperator] = []
         self.endings: dict[object, ir.Statement] = {}
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
-        self.asynchronous = _asynchronous(kernel)
+        self.operators = list(find(kernel, ir.TileOperator))
         self.taken = named_by_author(kernel)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads
@@ -54,7 +54,7 @@ class RoleThreads(DecidingRewriter):
 
     def visit_Roles(self, roles: ir.Roles) -> Rewritten:
         """Each role under a condition on the warp; in it threads count from the role's first one."""
-        outside = (self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before)
+        outside = (self.thread, self.threads, self.warpgroup, self.operators, self.groups_before)
         warp = ir.Var(INT32, "warp")
         warps = self.thread // ir.WARP
         head = ir.Let(warp, ir.Call(INT32, "warp_uniform", (warps,)), span=roles.span)
@@ -69,7 +69,7 @@ class RoleThreads(DecidingRewriter):
             chosen = _by_warp(warp, branches)
             groups.append((first, ir.seq(self._registers(group[0]), chosen.statements), group[0]))
         self.role = None
-        self.thread, self.threads, self.warpgroup, self.asynchronous, self.groups_before = outside
+        self.thread, self.threads, self.warpgroup, self.operators, self.groups_before = outside
         return [head, *_by_warp(warp, groups).statements]
 
     def _registers(self, role: ir.Role) -> list[ir.Statement]:
@@ -84,7 +84,7 @@ class RoleThreads(DecidingRewriter):
         threads = role.threads
         own, group = ir.Var(INT32, "thread"), ir.Var(INT32, "warpgroup")
         self.thread, self.threads, self.warpgroup = own, threads, group
-        self.asynchronous, self.endings = _asynchronous(role), {}
+        self.operators, self.endings = list(find(role, ir.TileOperator)), {}
         self.role, self.groups_before = role, ir.const(first * ir.WARP // ir.WARPGROUP)
         if role.index is not None and role.instances > 1:
             own_groups = role.index * (threads // ir.WARPGROUP)
@@ -171,10 +171,6 @@ class RoleThreads(DecidingRewriter):
             return ir.seq(meeting)
         free = self.analyzer.simplify(ir.binary("all", leads, alone[0]))
         return ir.If(ir.Unary(BOOL, "not", free), ir.seq(meeting), span=span)
-
-
-def _asynchronous(node: ir.Kernel | ir.Role) -> list[ir.TileOperator]:
-    return [found for found in find(node, ir.TileOperator) if found.token is not None]
 
 
 def _by_warp(warp: ir.Var, branches: Sequence[tuple[int, ir.Seq, ir.Role]]) -> ir.Seq:

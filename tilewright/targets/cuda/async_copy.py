@@ -13,7 +13,7 @@ from tilewright.errors import Span
 from tilewright.ir import INT32, UINT32, guard_of, perform
 from tilewright.ir import nodes as ir
 from tilewright.layout import REGISTER, spread
-from tilewright.ops.copy import CP_ASYNC, Copy
+from tilewright.ops import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.pieces import asynchronous_copy
@@ -25,7 +25,7 @@ def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     """The thread code of a copy that was chosen to be asynchronous."""
     block = context.facts[BLOCK]
     instruction = asynchronous_copy(context.arch)
-    if copy.prefer != CP_ASYNC or instruction is None:
+    if copy.schedule.prefer != CP_ASYNC or instruction is None:
         return None
     width = piece_width(copy, instruction, block, block.memory_layout(copy.destination.buffer))
     started = _CopyPieces(copy.destination.static_tile_shape, width, block, copy.span, copy).statement()
@@ -140,8 +140,8 @@ class _CopyPieces(Pieces):
         place = place_of(copy.destination, self.block, offsets, self.width)
         source, guard = source_of(copy.source, self.block, offsets, self.width)
         valid = self.valid_bytes(source.buffer, source.starts[-1], guard)
-        if copy.prefetch is not None:
-            return start(place, source, valid, copy.span, "_prefetch", ir.const(copy.prefetch))
-        if copy.eviction is not None:
-            return start(place, source, valid, copy.span, "_hint", POLICIES[copy.eviction])
+        if copy.schedule.prefetch is not None:
+            return start(place, source, valid, copy.span, "_prefetch", ir.const(copy.schedule.prefetch))
+        if copy.schedule.eviction is not None:
+            return start(place, source, valid, copy.span, "_hint", POLICIES[copy.schedule.eviction])
         return start(place, source, valid, copy.span)

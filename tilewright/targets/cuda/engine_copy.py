@@ -13,10 +13,9 @@ from tilewright.errors import ChannelMisuse, InternalError
 from tilewright.ir import ALL, INT32, UINT64, DType, perform
 from tilewright.ir import nodes as ir
 from tilewright.layout.layout import Layout
-from tilewright.ops.copy import BULK, Copy
+from tilewright.ops import BULK, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.lower.lower_channels import BARRIERS
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.policies import POLICIES
 from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as
@@ -29,15 +28,15 @@ def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:
     """The loads of a copy into a channel's slot, or of one that the author gives to the engine."""
     block = context.facts[BLOCK]
     barrier = signalled(copy, context)
-    if copy.prefer == BULK:
+    if copy.schedule.prefer == BULK:
         return _bytes(copy, block, barrier)
     return _Boxes(copy, copy.source, copy.destination, block, barrier).statement()
 
 
 def signalled(copy: Copy, context: Context) -> ir.Region:
     """The barrier on which a copy completes."""
-    barrier: ir.Region = context.facts[BARRIERS][copy]
-    return replace(barrier, starts=tuple(context.facts[BLOCK].visited(barrier.starts)))
+    assert copy.barrier is not None
+    return replace(copy.barrier, starts=tuple(context.facts[BLOCK].visited(copy.barrier.starts)))
 
 
 def _elements(tensor: ir.Region, block: BlockView) -> ir.Region:
@@ -49,7 +48,7 @@ def _elements(tensor: ir.Region, block: BlockView) -> ir.Region:
 def lower_engine_tile_store(copy: Copy, context: Context) -> ir.Statement:
     """The stores of a shared tile that the author gives to the engine."""
     block = context.facts[BLOCK]
-    if copy.prefer == BULK:
+    if copy.schedule.prefer == BULK:
         size = ir.const(copy.source.dtype.nbytes(copy.source.size))
         return perform("bulk_store", _elements(copy.destination, block), block.piece(copy.source), size, span=copy.span)
     return _Boxes(copy, copy.destination, copy.source, block, None).statement()
@@ -59,9 +58,9 @@ def _bytes(copy: Copy, block: BlockView, barrier: ir.Region) -> ir.Statement:
     """One load of bytes that lie in one piece."""
     size = ir.const(copy.source.dtype.nbytes(copy.destination.size))
     arguments = (block.piece(copy.destination), _elements(copy.source, block), size, barrier)
-    if copy.eviction is None:
+    if copy.schedule.eviction is None:
         return perform("bulk_load", *arguments, span=copy.span)
-    return perform("bulk_load_hint", *arguments, POLICIES[copy.eviction], span=copy.span)
+    return perform("bulk_load_hint", *arguments, POLICIES[copy.schedule.eviction], span=copy.span)
 
 
 def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
@@ -109,7 +108,7 @@ class _Boxes:
         plan = tile_boxes(self.block.layout(self.tile.buffer), self.tile.dtype)
         if plan is None:
             raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
-        peers = (copy.peers or (1, self.block.cluster)) if copy.multicast else (1, 1)
+        peers = (copy.schedule.peers or (1, self.block.cluster)) if copy.schedule.multicast else (1, 1)
         made = self._shares(plan, *peers) if peers[1] > 1 else self._boxes(plan)
         return made[0] if len(made) == 1 else ir.seq(*made)
 
@@ -157,8 +156,8 @@ class _Boxes:
             return perform(function, described, place, *coordinates, span=self.copy.span)
         function = "tma_load_multicast" if blocks else "tma_load"
         hint: tuple[str, ...] = ()
-        if self.copy.eviction is not None:
-            function, hint = f"{function}_hint", (POLICIES[self.copy.eviction],)
+        if self.copy.schedule.eviction is not None:
+            function, hint = f"{function}_hint", (POLICIES[self.copy.schedule.eviction],)
         arguments: tuple[Any, ...] = (place, described, self.barrier, *blocks, *hint, *coordinates)
         return perform(function, *arguments, span=self.copy.span)
 

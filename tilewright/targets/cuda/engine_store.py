@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from tilewright.ir import INT32, UINT32, UINT64, perform
 from tilewright.ir import nodes as ir
 from tilewright.layout.digits import REGISTER
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.transpose import Transpose
+from tilewright.ops import GemmPlan, Staging, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging, box_columns, box_shape, box_span
+from tilewright.passes.tile.copies.stage_epilogue import Leaving, box_columns, box_shape, box_span
 from tilewright.targets.cuda.instructions import SPANS
 
 WARP, GROUP = 32, 128
@@ -29,10 +28,11 @@ PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 
 def lower_engine_store(copy: Leaving, context: Context) -> ir.Statement:
     """The stores of an accumulator."""
-    all_of_them = context.facts[STAGING]
-    staging = all_of_them[copy]
-    alike = all(_turns(one) % one.count == 0 for one in all_of_them.values() if one.boxes is staging.boxes)
-    return _Store(copy, staging.plan, staging, context.facts[BLOCK], alike).statement()
+    block, staging = context.facts[BLOCK], copy.schedule.staging
+    assert staging is not None
+    moved = (one.schedule.staging for one in block.operators(None) if isinstance(one, Leaving))
+    alike = all(_turns(one) % one.count == 0 for one in moved if one is not None and one.boxes is staging.boxes)
+    return _Store(copy, staging.plan, staging, block, alike).statement()
 
 
 def _turns(staging: Staging) -> int:

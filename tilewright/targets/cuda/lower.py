@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.ir.nodes import Commit, Parallel, Statement, Wait
-from tilewright.ops import ENGINE, QUADS, Copy, Gemm, LoadAhead, Reduce, SparseGemm, Transpose, Unpack
+from tilewright.ops import QUADS, Copy, Gemm, LoadAhead, Reduce, SparseGemm, Transpose, Unpack
 from tilewright.passes.context import Context, Override
-from tilewright.passes.tile.copies.filled_tiles import is_by_hand
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda import matrix_loads as _matrix_loads  # noqa: F401  registers a way to load operands
 from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
@@ -36,18 +35,18 @@ def _copy(copy: Copy, context: Context) -> Statement | None:
     if copy.rank is not None:
         into_tile = copy.destination.buffer.scope == "shared"
         return lower_cluster_send(copy, context) if into_tile else lower_cluster_copy(copy, context)
-    if copy.prefer == QUADS:
+    if copy.schedule.prefer == QUADS:
         return lower_quad_copy(copy, context)
-    if copy.prefer not in ENGINE:
+    if not copy.schedule.by_engine:
         return lower_copy(copy, context)
     loads = copy.source.buffer.scope == "global"
     if loads:
         return lower_engine_copy(copy, context)
-    return lower_engine_tile_store(copy, context) if is_by_hand(copy) else lower_engine_store(copy, context)
+    return lower_engine_tile_store(copy, context) if copy.by_hand else lower_engine_store(copy, context)
 
 
 def _transpose(transpose: Transpose, context: Context) -> Statement | None:
-    return lower_engine_store(transpose, context) if transpose.prefer in ENGINE else None
+    return lower_engine_store(transpose, context) if transpose.schedule.by_engine else None
 
 
 OVERRIDES: Mapping[type[Statement], Override] = {

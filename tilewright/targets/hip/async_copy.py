@@ -30,7 +30,7 @@ MOST_PENDING = 63
 def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     """The thread code of a copy that was chosen to be asynchronous; one without a token waits for itself."""
     instruction = asynchronous_copy(context.arch)
-    if copy.prefer != CP_ASYNC or instruction is None:
+    if copy.schedule.prefer != CP_ASYNC or instruction is None:
         return None
     block = context.facts[BLOCK]
     started = _started(copy, instruction, block)

@@ -12,7 +12,7 @@ from tilewright.interpreter.collectives import read_each, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir import BOOL, Call, Const, Evaluate, Intrinsic, Region, Statement, const, register, seq, whole
 from tilewright.layout import REGISTER, THREAD, Layout
-from tilewright.ops.transpose import OWN, Transpose
+from tilewright.ops import OWN, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK
 
@@ -21,7 +21,7 @@ register(Intrinsic("transpose_blocks", 4, None, pure=False, reads_only=(0, 1, 3)
 
 def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:
     """The thread code of blocks of whole words, which registers hold by rows before and by columns behind."""
-    if transpose.prefer != OWN:
+    if transpose.schedule.prefer != OWN:
         return None
     source, target, block = transpose.source, transpose.destination, context.facts[BLOCK]
     sizes = _blocks(block.layout(source.buffer), block.layout(target.buffer), 32 // source.dtype.stored_bits)

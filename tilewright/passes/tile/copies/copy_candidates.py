@@ -1,4 +1,4 @@
-"""How a copy may be made, best first, as `gemm_candidates` has it of gemms: what `Copy.prefer` says, why one cannot."""
+"""How a copy may be made, best first, as `gemm_candidates` has it of gemms, and why it cannot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.effects import root
 from tilewright.machine.instructions import GLOBAL, SHARED
-from tilewright.ops.copy import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
+from tilewright.ops import BULK, CP_ASYNC, QUADS, SYNC, THREADS, TMA, Copy
 from tilewright.passes.rows import row_unsupported
 from tilewright.passes.tile.copies.engine_checks import (
     bulk_unsupported,
@@ -16,7 +16,7 @@ from tilewright.passes.tile.copies.engine_checks import (
     passing_unsupported,
     store_unsupported,
 )
-from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
+from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.pieces import copied_piece
 
 QUAD_BYTES = 16
@@ -32,7 +32,7 @@ class Candidate:
 
     Attributes
     ----------
-    prefer : what `Copy.prefer` says of copies that are made so.
+    prefer : what `CopySchedule.prefer` says of copies that are made so.
     name : the instruction, as ``explain()`` calls it; None for what the generic lowering does.
     unsupported : why a copy cannot be made so; None where it can.
     """
@@ -44,15 +44,15 @@ class Candidate:
 
 def candidates_of(copy: Copy, site: Site) -> tuple[Candidate, ...]:
     """What comes into question for a copy, best first; nothing where whatever lowers it takes it as it is."""
-    if is_by_hand(copy):
+    if copy.by_hand:
         return _by_hand(copy)
-    if copy.prefer in (None, QUADS) and copy.destination.buffer in site.transposed:
+    if copy.schedule.prefer in (None, QUADS) and copy.destination.buffer in site.transposed:
         return (EXCHANGED,)
     if copy in site.into_slots and copy.source.buffer.scope == GLOBAL:
-        engine = (LOADED,) if copy.prefer not in (None, BULK) else (BULK_LOADED, LOADED)
+        engine = (LOADED,) if copy.schedule.prefer not in (None, BULK) else (BULK_LOADED, LOADED)
         return (*engine, STARTED, BY_THREADS)
     memories = (copy.source.buffer.scope, copy.destination.buffer.scope)
-    if memories != (GLOBAL, SHARED) or copy.prefer not in (None, THREADS, CP_ASYNC):
+    if memories != (GLOBAL, SHARED) or copy.schedule.prefer not in (None, THREADS, CP_ASYNC):
         return ()
     # Elsewhere the channel says how its slots are filled.
     return () if copy.destination.buffer in site.slots else (STARTED, BY_THREADS)

@@ -11,7 +11,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import Buffer, Expr, Kernel, Load, Region, const, index_binary, root, walk
 from tilewright.layout.threads import shared_rows
 from tilewright.machine.instructions import CopyEngine
-from tilewright.ops.copy import TMA, Copy
+from tilewright.ops import TMA, Copy
 from tilewright.passes import rows
 from tilewright.passes.lower.flatten_buffers import strides_of
 from tilewright.passes.rows import (
@@ -33,8 +33,8 @@ def load_unsupported(copy: Copy, site: Site) -> str | None:
     kernel, analyzer, engine = site.kernel, site.analyzer, site.arch.copy_engine
     if engine is None:
         return f"{site.arch.name} has no copy engine"
-    if copy.prefer not in (None, TMA):
-        return f"the author asks for {copy.prefer}"
+    if copy.schedule.prefer not in (None, TMA):
+        return f"the author asks for {copy.schedule.prefer}"
     if not is_plain_tensor(source.buffer):
         return f"{source.buffer.name} is no plain tensor in global memory"
     if root(source.buffer).placed:
@@ -86,7 +86,7 @@ def bulk_unsupported(copy: Copy, site: Site) -> str | None:
     engine = site.arch.copy_engine
     if engine is None:
         return f"{site.arch.name} has no copy engine"
-    if tensor.buffer.scope != "global" or copy.multicast or copy.adds:
+    if tensor.buffer.scope != "global" or copy.schedule.multicast or copy.adds:
         return "it is no plain copy between a tensor and a tile"
     reason = placed_unsupported(tensor.buffer) or _bytes_unsupported(copy, tensor, site, engine.unit)
     if reason is None and unproven_beginning(tensor, site.analyzer, ()):

@@ -10,7 +10,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import Buffer, Channel, Kernel, Role, find
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import BULK, ENGINE, Copy
+from tilewright.ops import BULK, Copy
 from tilewright.ops.product import Product
 
 
@@ -64,14 +64,9 @@ def slot_buffers(kernel: Kernel) -> frozenset[Buffer]:
     return frozenset(buffer for node in find(kernel, Channel) for buffer in node.buffers)
 
 
-def is_by_hand(copy: Copy) -> bool:
-    """Whether the author gives a copy to the engine (`T.tma_copy`): a load with a barrier, or a store with a token."""
-    return copy.barrier is not None or (copy.prefer in ENGINE and copy.token is not None)
-
-
 def copies_by_hand(kernel: Kernel) -> list[Copy]:
     """Copies that the author gives to the engine."""
-    return [node for node in find(kernel.body, Copy) if is_by_hand(node)]
+    return [node for node in find(kernel.body, Copy) if node.by_hand]
 
 
 def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
@@ -82,8 +77,8 @@ def tiles_by_hand(kernel: Kernel) -> frozenset[Buffer]:
 
 def by_bytes(kernel: Kernel) -> frozenset[Buffer]:
     """Tiles that the copy engine fills or empties with bytes in one piece: they are row-major."""
-    copies = [*channel_copies(kernel), *copies_by_hand(kernel)]
-    found = {region.buffer for copy in copies if copy.prefer == BULK for region in (copy.source, copy.destination)}
+    copies = [one for one in (*channel_copies(kernel), *copies_by_hand(kernel)) if one.schedule.prefer == BULK]
+    found = {region.buffer for copy in copies for region in (copy.source, copy.destination)}
     return frozenset(buffer for buffer in found if buffer.scope == "shared")
 
 

@@ -18,8 +18,8 @@ MOST_REGISTERS = 64
 
 def copied_piece(copy: Copy, site: Site) -> int | str:
     """How many bytes of a copy from global to shared memory a thread starts at once, or why it cannot."""
-    if copy.prefer not in (None, *ENGINE, CP_ASYNC, THREADS):
-        return f"the author asks for {copy.prefer}"
+    if copy.schedule.prefer not in (None, *ENGINE, CP_ASYNC, THREADS):
+        return f"the author asks for {copy.schedule.prefer}"
     instruction = _instruction(copy.source.buffer, copy.destination.buffer, site)
     if isinstance(instruction, str):
         return instruction
@@ -50,7 +50,7 @@ def _waves_unsupported(copy: Copy, instruction: CopyInstruction, size: int, site
     end, extent = source.starts[-1] + source.extents[-1], source.buffer.shape[-1]
     if not (site.analyzer.divides(extent, width) or site.analyzer.prove(index_binary("le", end, extent))):
         return f"rows of {source.buffer.name} may end within a piece of {size} bytes"
-    wanted = copy.prefer == CP_ASYNC or 32 * threads * MOST_REGISTERS < tile.size * source.dtype.stored_bits
+    wanted = copy.schedule.prefer == CP_ASYNC or 32 * threads * MOST_REGISTERS < tile.size * source.dtype.stored_bits
     if size < site.arch.vector_bytes and not wanted:
         return f"loads of {site.arch.vector_bytes} bytes into registers are fewer than pieces of {size}"
     return None

@@ -9,7 +9,7 @@ After, where rows of the tile consist of pieces that the machine moves by itself
 
     copy(source=A[k * 64 : +64, :], destination=tile, prefer="cp_async")
 
-The best of the candidates that fit (`copy_candidates.py`) stands in the operator (``prefer``), so that it survives
+The best of the candidates that fit (`copy_candidates.py`) stands in the operator's schedule, so that it survives
 every rewriting. A role's copy into the slot of a channel is the engine's (``prefer="tma"``) where rows lie in one piece
 and the tensor's strides are multiples of 16 bytes; the channel counts the arrivals of one that threads start there
 (``token="cp_async_slots"``). Parallel loops that only bring rows (`gathers.py`) are treated alike. What the author
@@ -25,10 +25,10 @@ from dataclasses import replace
 from tilewright.errors import NotAsynchronous
 from tilewright.ir import WARP, Function, If, Kernel, Parallel, Pipelined, Rewritten, Role, Roles, having
 from tilewright.machine.instructions import GLOBAL
-from tilewright.ops.copy import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
+from tilewright.ops import BULK, CP_ASYNC, ENGINE, SLOTS, Copy
 from tilewright.passes import Context, ScopedRewriter, negated
 from tilewright.passes.tile.copies.copy_candidates import Candidate, candidates_of
-from tilewright.passes.tile.copies.filled_tiles import Site, is_by_hand
+from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.gathers import gather_of
 from tilewright.passes.tile.copies.pieces import copied_piece, gathered_piece
 
@@ -69,9 +69,10 @@ class _Select(ScopedRewriter):
 
     def visit_Copy(self, copy: Copy) -> Copy:
         candidates = candidates_of(copy, self.site)
-        if copy.prefer in ENGINE and not candidates:
-            self._refused(copy, copy.prefer, "it fills no slot of a channel")
-            copy = replace(copy, prefer=None)
+        asked = copy.schedule.prefer
+        if asked in ENGINE and not candidates:
+            self._refused(copy, asked, "it fills no slot of a channel")
+            copy = replace(copy, schedule=replace(copy.schedule, prefer=None))
             candidates = candidates_of(copy, self.site)
         reasons: list[tuple[Candidate, str]] = []
         for way in candidates:
@@ -80,7 +81,7 @@ class _Select(ScopedRewriter):
                 return self._made(copy, way, reasons)
             self._refused(copy, way.prefer, reason)
             reasons.append((way, reason))
-        if is_by_hand(copy):
+        if copy.by_hand:
             raise _not_by_engine(copy, reasons[-1][1])
         return copy
 
@@ -97,13 +98,14 @@ class _Select(ScopedRewriter):
         else:
             words = f"{way.name} {'into' if tile is copy.destination else 'from'} {tile.buffer.name}"
         self.context.chose(f"copy: {words}" + (f" ({against})" if against else ""), copy.span)
-        if way.prefer == CP_ASYNC and into_slot:
-            return replace(copy, prefer=CP_ASYNC, token=SLOTS)
-        return copy if copy.prefer == way.prefer else replace(copy, prefer=way.prefer)
+        token = SLOTS if way.prefer == CP_ASYNC and into_slot else copy.token
+        if (copy.schedule.prefer, copy.token) == (way.prefer, token):
+            return copy
+        return replace(copy, schedule=replace(copy.schedule, prefer=way.prefer), token=token)
 
     def _refused(self, copy: Copy, way: str, reason: str) -> None:
         """Tell the author who asked for a way that a copy cannot be made so."""
-        if is_by_hand(copy) or copy.prefer != way:
+        if copy.by_hand or copy.schedule.prefer != way:
             return
         if way == CP_ASYNC and copy.token is not None:
             raise NotAsynchronous(

@@ -20,14 +20,14 @@ has rows. Where a block has one tile only, its ring is of no use any more, and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, variables, walk
 from tilewright.ir import nodes as ir
 from tilewright.layout.threads import shared_rows
 from tilewright.machine import Arch, CopyEngine
-from tilewright.ops import TMA, Copy, GemmPlan, Product, Transpose
-from tilewright.passes import Context, Fact, ScopedRewriter
+from tilewright.ops import TMA, Copy, GemmPlan, Product, Staging, Transpose
+from tilewright.passes import Context, ScopedRewriter
 from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported
 from tilewright.passes.tile.copies.engine_checks import leaving_unsupported
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
@@ -51,30 +51,6 @@ _TALKING = {"grid_sync", "atomic_load", "atomic_store", *(f"atomic_{kind}" for k
 
 Leaving = Copy | Transpose
 """What stores a fragment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Staging:
-    """How a fragment leaves through shared memory.
-
-    Attributes
-    ----------
-    boxes : shared boxes, those of a warpgroup one after the other.
-    width : columns of the accumulator that a box has; where it leaves transposed they are the box's rows.
-    count : boxes of a warpgroup.
-    plan : of the gemm whose accumulator's layout the fragment has.
-    is_first : whether nothing can have left through the boxes before.
-    """
-
-    boxes: ir.Buffer
-    width: int
-    count: int
-    plan: GemmPlan
-    is_first: bool = False
-
-
-STAGING: Fact[dict[Leaving, Staging]] = Fact("staging", dict)
-"""How each copy leaves, by operator."""
 
 
 def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
@@ -116,7 +92,6 @@ class _Stage(ScopedRewriter):
     def __init__(self, function: ir.Function, context: Context, engine: CopyEngine) -> None:
         super().__init__(function)
         self.context, self.engine = context, engine
-        self.staging = context.facts[STAGING]
         self.made: list[ir.Buffer] = []
         self.first_of_role = 0
         self.owned: set[ir.Buffer] = set()
@@ -220,12 +195,10 @@ class _Stage(ScopedRewriter):
             self.context.chose(f"{copy.name}: stores by threads (not tma_store: {reason})", copy.span)
             return copy
         staging = self._boxes(copy, plan)
-        stored = replace(copy, prefer=TMA)
-        self.staging[stored] = staging
         shape = staging.boxes.static_shape
         packing = "stmatrix" if copy.destination.dtype.bits == 16 else "pairs"
         self.context.chose(f"{copy.name}: {packing} and tma_store in boxes of {shape[1]} x {shape[2]}", copy.span)
-        return stored
+        return replace(copy, schedule=replace(copy.schedule, prefer=TMA, staging=staging))
 
     def _boxes(self, copy: Leaving, plan: GemmPlan) -> Staging:
         """Boxes for what leaves: those of another that are like them, or new ones."""
@@ -273,8 +246,8 @@ class _Stage(ScopedRewriter):
     def _unsupported(self, copy: Leaving, plan: GemmPlan) -> str | None:
         """Why an accumulator does not leave through shared memory; None where it does."""
         target, tensor, transposed = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
-        if copy.prefer not in (None, TMA):
-            return f"the author asks for {copy.prefer}"
+        if copy.schedule.prefer not in (None, TMA):
+            return f"the author asks for {copy.schedule.prefer}"
         halves = tensor.dtype.bits == 16 and tensor.dtype.is_float
         as_it_is = copy.source.dtype == tensor.dtype and (halves or tensor.dtype.bits == 32)
         if not as_it_is and not (halves and copy.source.dtype.name in ("float32", "int32")):

@@ -37,7 +37,7 @@ from typing import Any
 
 from tilewright.ir import LEAVING, Rewriter, find, holds, touched, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.gemms.gemm_candidates import Candidate
@@ -138,7 +138,7 @@ def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
 def _speaks_of_clusters(kernel: ir.Kernel) -> bool:
     """Whether blocks of a cluster have to do with one another in what the author wrote."""
     for node in walk(kernel.body):
-        if isinstance(node, Copy) and (node.multicast or node.rank is not None):
+        if isinstance(node, Copy) and (node.schedule.multicast or node.rank is not None):
             return True
         if isinstance(node, ir.Channel) and node.scope == CLUSTER:
             return True
@@ -248,7 +248,9 @@ class _Join(Rewriter):
         return replace(channel, scope="cluster") if joined else channel
 
     def visit_Copy(self, copy: Copy) -> Copy:
-        return replace(copy, multicast=True, peers=self.shared[copy]) if copy in self.shared else copy
+        if copy not in self.shared:
+            return copy
+        return replace(copy, schedule=replace(copy.schedule, multicast=True, peers=self.shared[copy]))
 
     def visit_Role(self, role: ir.Role) -> ir.Role:
         made: ir.Role = self.generic(role)

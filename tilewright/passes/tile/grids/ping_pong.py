@@ -40,7 +40,7 @@ from tilewright.errors import Span
 from tilewright.ir import INT32, find, perform, performed, root
 from tilewright.ir import nodes as ir
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 from tilewright.passes.tile.roles.divide_roles import block_registers, share_registers

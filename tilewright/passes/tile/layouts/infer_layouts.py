@@ -22,11 +22,9 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed, declared, find, walk
 from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.machine.arch import Arch
-from tilewright.ops.product import Product
-from tilewright.ops.reduce import Reduce
+from tilewright.ops import Copy, Product, Reduce, Transpose
 from tilewright.passes import CHOICES, Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import by_bytes, slot_buffers, tiles_by_hand
-from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, Staging
 from tilewright.passes.tile.gemms.select_instructions import demanded
 from tilewright.passes.tile.layouts import layout_flow as flow
 from tilewright.passes.tile.layouts.settled_layouts import Exchange, ReduceApart, SetLayouts
@@ -43,33 +41,19 @@ def infer_layouts(function: ir.Function, context: Context) -> ir.Function:
     LayoutConflict : a fragment is read by threads that do not hold it; both demands are named.
     """
     exchanged, notes = context.facts[EXCHANGED], context.facts[CHOICES]
-    anchors = _Anchors(context.facts[STAGING], frozenset(exchanged))
-    return map_kernels(function, lambda kernel: _infer(kernel, anchors, context.arch, notes), stage="laid_out")
+    through = frozenset(exchanged)
+    return map_kernels(function, lambda kernel: _infer(kernel, through, context.arch, notes), stage="laid_out")
 
 
-@dataclass(frozen=True, slots=True)
-class _Anchors:
-    """What fixes layouts beside the gemms that instructions execute: copies of their results that the engine stores.
-
-    Attributes
-    ----------
-    exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they
-        begin with zeros.
-    """
-
-    stores: dict[Leaving, Staging]
-    exchanged: frozenset[ir.Buffer]
-
-
-def _infer(kernel: ir.Kernel, anchors: _Anchors, arch: Arch, notes: list[str]) -> ir.Kernel:
+def _infer(kernel: ir.Kernel, exchanged: frozenset[ir.Buffer], arch: Arch, notes: list[str]) -> ir.Kernel:
     """The layouts of the block's own statements, then those of each role, whose threads count from 0."""
-    made = _Inference(kernel, anchors, arch, notes).run()
+    made = _Inference(kernel, exchanged, arch, notes).run()
     layouts = made.layouts
 
     def of_role(role: ir.Role) -> ir.Role:
         nonlocal layouts
         alone = replace(made, body=role.body, threads=(role.threads, 1, 1), layouts=layouts)
-        found = _Inference(alone, anchors, arch, notes).run()
+        found = _Inference(alone, exchanged, arch, notes).run()
         layouts = found.layouts
         return replace(role, body=found.body)
 
@@ -103,10 +87,16 @@ class _Loop:
 
 @dataclass(slots=True)
 class _Inference:
-    """The layouts of one kernel."""
+    """The layouts of one kernel.
+
+    Attributes
+    ----------
+    exchanged : fragments that pass through shared memory: where not all of their elements have a value by then, they
+        begin with zeros.
+    """
 
     kernel: ir.Kernel
-    anchors: _Anchors
+    exchanged: frozenset[ir.Buffer]
     arch: Arch
     notes: list[str]
     known: dict[ir.Buffer, Layout] = field(default_factory=dict)
@@ -131,20 +121,19 @@ class _Inference:
         apart = [one for one in self.reductions if not self._is_left_by(one)]
         if apart:
             body = ReduceApart(apart)(self.kernel.body)
-            return _Inference(replace(self.kernel, body=body), self.anchors, self.arch, self.notes).run()
+            return _Inference(replace(self.kernel, body=body), self.exchanged, self.arch, self.notes).run()
         strangers, singles = self._strangers(), self._singles()
         if strangers or singles:
             names = ", ".join(sorted(buffer.name for buffer in singles))
             self.notes += [f"{names} through shared memory (threads touch single elements)"] if singles else []
             body = Exchange(strangers, self.notes)(share_elements(self.kernel.body, singles))
-            exchanged = self.anchors.exchanged.union(singles, *strangers.values())
-            anchors = replace(self.anchors, exchanged=exchanged)
-            return _Inference(replace(self.kernel, body=body), anchors, self.arch, self.notes).run()
+            exchanged = self.exchanged.union(singles, *strangers.values())
+            return _Inference(replace(self.kernel, body=body), exchanged, self.arch, self.notes).run()
         self._check()
         self._shared()
         layouts = {**dict(self.kernel.layouts), **self.known}
         by_loop = {found.loop: found.layout for found in self.loops}
-        incomplete = [one for one in self._fragments() if one in self.anchors.exchanged]
+        incomplete = [one for one in self._fragments() if one in self.exchanged]
         cleared = {one: self.known[one] for one in incomplete if not flow.filled_first(self.kernel.body, one)}
         body = SetLayouts(by_loop, cleared)(self.kernel.body)
         return replace(self.kernel, body=body, layouts=tuple(layouts.items()))
@@ -187,9 +176,9 @@ class _Inference:
         for node in _own(self.kernel.body):
             if isinstance(node, ir.Allocate) and node.buffer in by_author:
                 self._set(node.buffer, self._of_author(by_author[node.buffer], node), node)
-        for copy, staging in self.anchors.stores.items():
-            if any(node is copy for node in _own(self.kernel.body)):
-                self._set(copy.source.buffer, staging.plan.accumulator(), copy)
+        for node in _own(self.kernel.body):
+            if isinstance(node, (Copy, Transpose)) and node.schedule.staging is not None:
+                self._set(node.source.buffer, node.schedule.staging.plan.accumulator(), node)
         for node in _own(self.kernel.body):
             if isinstance(node, Product) and node.plan is not None:
                 for buffer, layout in demanded(node, node.plan).items():

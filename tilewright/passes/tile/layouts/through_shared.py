@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from tilewright.ir import find, has_effect, root, substitute, walk
 from tilewright.ir import nodes as ir
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes.context import Fact
 
 EXCHANGED: Fact[set[ir.Buffer]] = Fact("exchanged", set)

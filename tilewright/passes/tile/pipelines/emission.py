@@ -12,7 +12,7 @@ from tilewright.arith import Analyzer
 from tilewright.errors import Span
 from tilewright.ir import conjunction, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ops.copy import CP_ASYNC, Copy
+from tilewright.ops import CP_ASYNC, Copy
 from tilewright.passes.scoped import fresh, plain_loop, redirected
 from tilewright.passes.tile.pipelines.pipeline_plan import Name, PipelinePlan, needed_names
 from tilewright.passes.tile.pipelines.tile_views import with_views
@@ -196,7 +196,7 @@ class Emission:
         return [
             number
             for number, statement in enumerate(self.plan.statements)
-            if isinstance(statement, (Copy, ir.Parallel)) and statement.prefer == CP_ASYNC and self._waited_for(number)
+            if _is_started(statement) and self._waited_for(number)
         ]
 
     def _waited_for(self, load: int) -> bool:
@@ -249,3 +249,10 @@ class Emission:
             if self.plan.stages[user] == self.plan.stages[load] and order.index(load) < order.index(user)
         ]
         return min(found, default=None)
+
+
+def _is_started(statement: ir.Statement) -> bool:
+    """Whether threads start what a statement brings, and work on meanwhile."""
+    if isinstance(statement, Copy):
+        return statement.schedule.prefer == CP_ASYNC
+    return isinstance(statement, ir.Parallel) and statement.prefer == CP_ASYNC

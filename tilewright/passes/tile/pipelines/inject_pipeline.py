@@ -54,7 +54,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, walk, without_tiles
 from tilewright.layout import Layout, expand
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import CP_ASYNC, SYNC, Copy
+from tilewright.ops import CP_ASYNC, SYNC, Copy
 from tilewright.passes import Context, Fact, map_kernels, plain_loop
 from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines import register_staging as staging
@@ -171,7 +171,7 @@ class _Inject(Rewriter):
         and stores; and what becomes of those that are transposed."""
         roomy = self._has_room(loop)
         others = {
-            one: replace(one, prefer=SYNC)
+            one: replace(one, schedule=replace(one.schedule, prefer=SYNC))
             for one in _started(loop)
             if one.token is None and (not roomy or one in transposed)
         }
@@ -206,7 +206,7 @@ class _Inject(Rewriter):
 
 def _started(loop: ir.Pipelined) -> list[Copy]:
     """Copies of a loop that its threads start and do not wait for."""
-    return [one for one in find(loop.body, Copy) if one.prefer == CP_ASYNC]
+    return [one for one in find(loop.body, Copy) if one.schedule.prefer == CP_ASYNC]
 
 
 def _loads_ahead(arch: Arch) -> bool:
@@ -259,7 +259,7 @@ class _JoinWaits(Rewriter):
         statements: list[ir.Statement] = []
         run: list[Copy] = []
         for statement in made.statements:
-            alone = isinstance(statement, Copy) and statement.prefer == CP_ASYNC and statement.token is None
+            alone = isinstance(statement, Copy) and statement.schedule.prefer == CP_ASYNC and statement.token is None
             if isinstance(statement, Copy) and alone:
                 if statement.destination.buffer in {copy.destination.buffer for copy in run}:
                     statements += self._joined(run)

@@ -26,29 +26,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.ir import Buffer, Function, Kernel, Role, Statement, changed, find, perform
+from tilewright.ir import Buffer, Function, Kernel, Role, Statement, changed, perform
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
-from tilewright.passes.tile.copies.stage_epilogue import STAGING, Leaving, shared_bytes, shared_room
-from tilewright.passes.tile.pipelines.tiles_behind import Uses, tiles_behind
+from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
+from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 
 
 def overlay_rings(function: Function, context: Context) -> Function:
     """Find the tiles that may take a ring's bytes, in kernels whose tiles are too many to lie beside one another."""
-    staging = context.facts[STAGING]
-
-    def boxes(statement: Statement) -> set[Buffer]:
-        return {staging[node].boxes for node in find(statement, Leaving) if node in staging}
-
-    return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch), boxes))
+    return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch)))
 
 
-def _overlay(kernel: Kernel, room: int, boxes: Uses) -> Kernel:
+def _overlay(kernel: Kernel, room: int) -> Kernel:
     if shared_bytes(kernel) <= room:
         return kernel
-    found = tiles_behind(kernel, boxes) if kernel.attribute(SPECIALIZED) else {}
+    found = tiles_behind(kernel) if kernel.attribute(SPECIALIZED) else {}
     if not found:
         return kernel
     names = tuple(tuple(sorted(one.name for one in tiles)) for tiles in (found, slot_buffers(kernel)))

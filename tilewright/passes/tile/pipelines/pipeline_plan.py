@@ -15,7 +15,7 @@ from typing import TypeGuard, TypeVar
 from tilewright.errors import PipelinePlanError
 from tilewright.ir import Touched, conjunction, has_effect, leaving, mentioned, performed, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.ops.copy import TMA_STORES, Copy
+from tilewright.ops import TMA_STORES, Copy
 from tilewright.passes.tile.copies.gathers import filled_by, is_gather
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
 

@@ -33,7 +33,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import whole
 from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
-from tilewright.ops import CP_ASYNC, OWN, Copy, Transpose
+from tilewright.ops import CP_ASYNC, OWN, Copy, CopySchedule, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
@@ -149,11 +149,9 @@ def _can_wait(copy: Copy) -> bool:
     sizes = [extent for extent in tile.extents if isinstance(extent, int)]
     return (
         is_load(copy)
-        and copy.prefer != CP_ASYNC
+        and copy.schedule.prefer != CP_ASYNC
         and len(sizes) == len(tile.extents)
         and copy.barrier is None
-        and copy.rank is None
-        and not copy.adds
         and not source.dtype.is_packed
         and not tile.dtype.is_packed
         and tile.buffer.source is None
@@ -199,7 +197,7 @@ def _divided(
     busy = False  # whether what a step works on has begun
     plan: list[tuple[int, int, float]] = []  # of each statement its stage, its rank in a step, its place there
     for place, statement in enumerate(loop.body.statements):
-        if isinstance(statement, Copy) and statement.prefer == CP_ASYNC and is_load(statement):
+        if isinstance(statement, Copy) and statement.schedule.prefer == CP_ASYNC and is_load(statement):
             body.append(statement)  # it is on its way by itself
             plan.append((0, _LOAD, place))
         elif statement not in ahead:
@@ -261,7 +259,7 @@ def _transposed(copy: Copy, way: TransposedTile, layouts: dict[ir.Buffer, Layout
         ir.Allocate(held, span=copy.span),
         ir.Allocate(transposed, span=copy.span),
         load,
-        Transpose(store.source, whole(transposed), OWN, span=copy.span),
+        Transpose(store.source, whole(transposed), CopySchedule(prefer=OWN), span=copy.span),
         Copy(whole(transposed), whole(way.tile), span=copy.span),
     ]
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tilewright.ir import Buffer, ChannelStatement, Kernel, Role, Statement, Wait, find, holds, root, uses, walk
+from tilewright.ops import Copy, Transpose
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 
-Uses = Callable[[Statement], set[Buffer]]
-"""The shared tiles that a statement uses."""
 
-
-def tiles_behind(kernel: Kernel, also: Uses = lambda statement: set()) -> dict[Buffer, Statement]:
+def tiles_behind(kernel: Kernel) -> dict[Buffer, Statement]:
     """Shared tiles that one role alone uses, behind everything that it does with rings, and the statements that use
-    them first.
-
-    Parameters
-    ----------
-    also : tiles that a statement uses without naming them.
-    """
+    them first."""
     roles = list(find(kernel.body, Role))
     rings = slot_buffers(kernel)
     first: dict[Buffer, Statement] = {}
@@ -27,7 +20,7 @@ def tiles_behind(kernel: Kernel, also: Uses = lambda statement: set()) -> dict[B
     for role in roles:
         behind = behind_rings(role, rings)
         for statement in role.body.statements:
-            for tile in (_tiles(statement) | also(statement)) - rings:
+            for tile in _tiles(statement) - rings:
                 first.setdefault(tile, statement)
                 if statement not in behind or users.setdefault(tile, role.name) != role.name:
                     elsewhere.add(tile)
@@ -50,5 +43,7 @@ def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:
 
 
 def _tiles(statement: Statement) -> set[Buffer]:
-    """Shared tiles that a statement uses; to declare one is no use."""
-    return {root(node) for node in uses(statement) if isinstance(node, Buffer) and node.scope == "shared"}
+    """Shared tiles that a statement uses, or through which what it stores leaves; to declare one is no use."""
+    staged = (copy.schedule.staging for copy in find(statement, Copy, Transpose))
+    named = {root(node) for node in uses(statement) if isinstance(node, Buffer) and node.scope == "shared"}
+    return named.union(one.boxes for one in staged if one is not None)

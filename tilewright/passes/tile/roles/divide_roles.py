@@ -17,7 +17,7 @@ from tilewright.ir import INT32, bodies, declared, find, has_effect, leaving, pe
 from tilewright.ir import nodes as ir
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
-from tilewright.ops.copy import Copy
+from tilewright.ops import Copy
 from tilewright.passes import Context, fresh, plain_loop, redirected
 from tilewright.passes.tile.copies.engine_checks import load_unsupported
 from tilewright.passes.tile.copies.filled_tiles import Site

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tilewright.errors import MissingCapability
 from tilewright.ir import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
 from tilewright.ir.visitor import children, kernels
-from tilewright.ops.atomic import Atomic
+from tilewright.ops import Atomic, Copy
 from tilewright.passes.context import Context
 
 NEEDS: dict[str, tuple[str, str, str]] = {
@@ -69,12 +69,10 @@ def check_words(function: Function, context: Context) -> Function:
 
 def _word(operator: TileOperator) -> str:
     """The author's word for an operator that only begins where it stands."""
-    if getattr(operator, "adds", False):
-        return "atomic_add(use_tma=True)"
-    return {
-        "copy": "tma_copy" if getattr(operator, "prefer", None) == "tma" else "async_copy",
-        "gemm": "wgmma_gemm",
-    }.get(operator.name, operator.name)
+    if isinstance(operator, Copy) and operator.schedule.by_engine:
+        loaded = "tma_copy" if operator.rank is None else "copy_cluster"
+        return "atomic_add(use_tma=True)" if operator.adds else loaded
+    return {"copy": "async_copy", "gemm": "wgmma_gemm"}.get(operator.name, operator.name)
 
 
 def _check(node: object, statement: Statement | Kernel, context: Context) -> None:
@@ -82,7 +80,7 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
         raise MissingCapability(
             f"{context.arch.name} has no work that goes on while a block does other things (T.{_word(node)})",
             span=node.span,
-            hint=f"write {'T.atomic_add without use_tma' if getattr(node, 'adds', False) else 'T.' + node.name}",
+            hint=f"write T.{'atomic_add without use_tma' if isinstance(node, Copy) and node.adds else node.name}",
         )
     if isinstance(node, Call) and node.function in NEEDS:
         feature, what, instead = NEEDS[node.function]

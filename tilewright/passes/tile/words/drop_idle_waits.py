@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import Commit, Function, Kernel, Parallel, TileOperator, Wait, changed, find
-from tilewright.ops.copy import BY_HAND, TMA_STORES
+from tilewright.ops import BY_HAND, TMA_STORES
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.gemms.gemm_groups import WGMMA
 
