@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.ir import ALL, INT32, UINT32, UINT64, Call, Expr, binary, cast, const
-from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_extents
+from tilewright.ir import ALL, INT32, UINT32, UINT64, Call, Expr, Load, Var, binary, cast, const, holds, substitute
+from tilewright.language.kernel import get_block_bindings, get_block_extents, get_thread_bindings, get_thread_extents
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.proxies import Scalar, as_expr, check_scope, one_of
 from tilewright.language.recording import Builder, Frame, in_kernel, made_word, named, word
@@ -35,6 +35,8 @@ class Stream:
     Attributes
     ----------
     key, sequence : words under names of their own.
+    shared : the sequence of the block's first thread, of which threads draw that share the iterations of a loop; None
+        where all threads have the same.
     offset : of the first number.
     frame : where it began; loops that are opened within count.
     draws : numbers asked for so far, each at a place of its own in the program.
@@ -42,6 +44,7 @@ class Stream:
 
     key: tuple[Expr, Expr]
     sequence: tuple[Expr, Expr]
+    shared: Scalar | None
     offset: Expr
     frame: Frame
     draws: int = 0
@@ -65,7 +68,8 @@ def rng_init(seed: object, seq: object = None, off: object = 0, generator: str =
     Parameters
     ----------
     seed, seq, off : say which numbers: other seeds or sequences give others. Without `seq` each thread of the grid has
-        its own.
+        its own. In `T.Parallel`, whose iterations threads share, a number goes by the iteration and by the sequence of
+        the block's first thread.
     generator : one of TileLang's names; all select the same generator, which is not cuRAND's.
 
     Examples
@@ -75,10 +79,18 @@ def rng_init(seed: object, seq: object = None, off: object = 0, generator: str =
     """
     builder = in_kernel("T.rng_init")
     one_of(generator, GENERATORS, "the generator of T.rng_init")
-    sequence = Scalar(_thread_of_grid()) if seq is None else seq
     offset = _halves(off, "the offset of T.rng_init")[0]
+    sequence = Scalar(_thread_of_grid()) if seq is None else seq
     key, words = _halves(seed, "seed"), _halves(sequence, "sequence")
-    builder.kernel.stream = Stream(key, words, offset, builder.frame)
+    shared = _of_first_thread(sequence) if isinstance(sequence, Scalar) else None
+    builder.kernel.stream = Stream(key, words, shared, offset, builder.frame)
+
+
+def _of_first_thread(sequence: Scalar) -> Scalar | None:
+    """The sequence as the block's first thread names it; None where each says the same, or what memory holds."""
+    of, threads = as_expr(sequence), map(as_expr, get_thread_bindings())
+    first = substitute(of, {one: const(0) for one in threads if isinstance(one, Var)})
+    return None if first is of or holds(of, Load) else Scalar(first, sequence.frame)
 
 
 def _thread_of_grid() -> Expr:
@@ -89,19 +101,21 @@ def _thread_of_grid() -> Expr:
     return block * math.prod(get_thread_extents()) + linear_thread()
 
 
-def _loops(builder: Builder, stream: Stream, what: str) -> Expr:
-    """One word of the indices of the loops that are open since `rng_init`."""
+def _place(builder: Builder, stream: Stream, what: str) -> tuple[Expr, Expr, Expr]:
+    """One word of the indices of the loops that are open since `rng_init`, and the sequence to draw from."""
     total: Expr = const(0, UINT32)
     frame: Frame | None = builder.frame
-    factor = 1
+    factor, sequence = 1, stream.sequence
     while frame is not None and frame is not stream.frame:
         if frame.kind == "while":
             raise NumberExpected(what, "a place in no `while`, or in one that has T.rng_init too", "one in a `while`")
+        if frame.kind == "T.Parallel" and stream.shared is not None:
+            sequence = _halves(stream.shared, "sequence")
         for index in frame.indices:
             part = binary("mul", cast(as_expr(index), UINT32), const(factor, UINT32))
             total, factor = binary("add", total, part), factor * STRIDE % 2**32
         frame = frame.parent
-    return total
+    return total, *sequence
 
 
 def _words(what: str) -> list[Expr]:
@@ -113,7 +127,7 @@ def _words(what: str) -> list[Expr]:
     check_scope(stream.frame)
     first = binary("add", stream.offset, const(stream.draws, UINT32))
     stream.draws += 1
-    counter = [first, _loops(builder, stream, what), *stream.sequence]
+    counter = [first, *_place(builder, stream, what)]
     key = list(stream.key)
     counter = [_named(word, "counter") for word in counter]
     for number in range(ROUNDS):

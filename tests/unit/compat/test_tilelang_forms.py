@@ -77,6 +77,27 @@ def test_random_floats(target):
     assert abs(n.mean()) < 0.06 and abs(n.std() - 1) < 0.05 and abs((n**4).mean() - 3) < 0.6
 
 
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("target", [*TARGETS, "cuda -arch=sm_80", "hip -arch=gfx942", "metal"])
+def test_iterations_that_threads_share_have_a_number_each(target, own):
+    @T.prim_func
+    def main(C: T.Tensor((3, 100), "uint32"), D: T.Tensor((3, 4, 8), "uint32")):
+        with T.Kernel(3, threads=64) as bx:
+            T.rng_init(42, bx * 64 + T.get_thread_binding() if own else None)
+            for i in T.Parallel(100):
+                C[bx, i] = T.rng_rand()
+            for k in T.serial(4):
+                for i in T.Parallel(8):
+                    D[bx, k, i] = T.rng_rand()
+
+    kernel = tilewright.compile(main, target=target)
+    for run in (kernel.interpret, lambda *given: call(kernel, *given)):
+        c, d = np.zeros((3, 100), np.uint32), np.zeros((3, 4, 8), np.uint32)
+        run(c, d)
+        assert c.tolist() == [[philox([0, i, block * 64, 0], [42, 0])[0] for i in range(100)] for block in range(3)]
+        assert len({*c.flat, *d.flat}) == c.size + d.size
+
+
 @pytest.mark.parametrize(
     "write, message",
     [
