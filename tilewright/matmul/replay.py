@@ -7,22 +7,18 @@ another lies in memory that their stream has for that, as workspaces do.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tilewright.matmul.known_calls import Written
 from tilewright.matmul.results import Result
 from tilewright.matmul.tiers.base import Operands, Prepared, Ready
-from tilewright.runtime.arguments import byte_range
 from tilewright.runtime.call_keys import MISSED, kind_of, made_function
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.plans import address_text, allocator_text
-from tilewright.runtime.tensors import Array, is_torch, tensor_view
+from tilewright.runtime.plans import NAMES, address_of, address_tests, address_text, allocation, extent_of
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.cpu.again import MISSED_STATUS, Binding, Passed, bound
 from tilewright.targets.cuda.workspaces import MEMORY
 
@@ -76,8 +72,8 @@ def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str,
         "bias": operands.bias,
         "residual": operands.residual,
     }
-    places = {name: _address(value) for name, value in passed.items()}
-    is_read = all(_address(read[name]) == place for name, place in places.items() if name != "out")
+    places = {name: address_of(value) for name, value in passed.items()}
+    is_read = all(address_of(read[name]) == place for name, place in places.items() if name != "out")
     if (
         made.copied or not is_read or len(set(places.values())) < len(places)
     ):  # which of two at one place a kernel is given is not seen
@@ -88,10 +84,6 @@ def replay(prepared: Any, operands: Operands, made: Result, passed: Mapping[str,
         if not writer.launch(kernel, arguments, again):
             return None
     return writer.function()
-
-
-def _address(tensor: Any) -> int:
-    return int(tensor.data_ptr() if is_torch(tensor) else tensor.ctypes.data)
 
 
 HANDED = -1
@@ -123,11 +115,10 @@ class _Writer:
 
     def __init__(self, operands: Operands, made: Result, passed: Mapping[str, Any], is_owned: bool) -> None:
         self.is_owned, self.of_call = is_owned, {id(getattr(operands, one)) for one in operands.__dataclass_fields__}
-        self.names: dict[str, object] = {"HANDED": HANDED, "MISSED": MISSED}
-        self.names |= {"empty": np.empty, "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer}
+        self.names: dict[str, object] = {**NAMES, "HANDED": HANDED}
         self.passed, self.is_new = passed, "out" not in passed
-        self.addresses = {_address(value): f"p{name}" for name, value in passed.items()} | {
-            _address(operands.out): "pout"
+        self.addresses = {address_of(value): f"p{name}" for name, value in passed.items()} | {
+            address_of(operands.out): "pout"
         }
         self.given = [f"p{name} = {address_text(value, name)}" for name, value in passed.items()]
         self.calls: list[str] = []
@@ -142,12 +133,8 @@ class _Writer:
 
     def _allocation(self, name: str, address: str, like: Any, number: object) -> list[str]:
         """Lines that make a tensor like another, and take its address."""
-        own = f"shape{number}", f"strides{number}", f"dtype{number}"
-        self.names |= {own[0]: tuple(like.shape), own[2]: like.dtype}
-        if self.device is None:
-            return [f"{name} = empty({own[0]}, {own[2]})", f"{address} = {address_text(like, name)}"]
-        self.names[own[1]] = tuple(like.stride())
-        return [f"{name} = {allocator_text(like, *own, self.names)}", f"{address} = {name}.data_ptr()"]
+        line, place = allocation(name, like, number, self.names)
+        return [line, f"{address} = {place}"]
 
     def launch(self, kernel: Kernel, arguments: Sequence[object], again: Sequence[object]) -> bool:
         """Whether a launch could be written: each argument is passed, out, one that never changes, or what a launch has
@@ -164,7 +151,7 @@ class _Writer:
                 values.append(name)
                 continue
             rest = next(residues)
-            text = self.addresses.get(_address(value)) or self._found(value, other, param in kernel.plans.written)
+            text = self.addresses.get(address_of(value)) or self._found(value, other, param in kernel.plans.written)
             if text is None or (rest and not text.startswith("p")):
                 return False
             if text.startswith("p"):
@@ -206,7 +193,7 @@ class _Writer:
         rest, widest = (0, 1) if text == "pout" and self.is_new else self.tests[text]
         if like is None:
             return Passed(slots)
-        return Passed(slots, widest - 1, rest, _extent(like), like)
+        return Passed(slots, widest - 1, rest, extent_of(like), like)
 
     def _found(self, value: object, other: object, written: bool) -> str | None:
         """The address of a tensor that was not met before: one of the weight's, or what a launch makes for the next."""
@@ -217,14 +204,14 @@ class _Writer:
                 self.given.append(f"p{number} = given{number}.data_ptr()")
                 text = f"p{number}"
             else:  # memory of NumPy's arrays stays where it is, and so does what nobody else has
-                text = str(_address(value))
+                text = str(address_of(value))
         elif written:
             begins = sum(-(-like.nbytes // APART) * APART for _, like, _ in self.handed)
             text = f"handed + {begins}" if self._on_gpu else f"at{len(self.handed)}"
             self.handed.append((text, value, begins))
         else:
             return None
-        self.addresses[_address(value)] = text
+        self.addresses[address_of(value)] = text
         return text
 
     @property
@@ -260,19 +247,13 @@ class _Writer:
         """Whether addresses are of the classes that the kernels were compiled for, and nothing read is written; a new
         result is fine."""
         held = [f"p{name}" for name, value in self.passed.items() if is_torch(value)]
-        if held:  # freed tensors have none, and those on ``meta`` look like a CPU's
-            yield f"if not ({' and '.join(held)}): return MISSED"
-        own = {text: test for text, test in self.tests.items() if test[1] > 1 and not (text == "pout" and self.is_new)}
-        for widest in {widest for _, widest in own.values()}:
-            even = [text for text, test in own.items() if test == (0, widest)]
-            if even:
-                yield f"if ({' | '.join(even)}) & {widest - 1}: return MISSED"
-        yield from (f"if {text} % {widest} != {rest}: return MISSED" for text, (rest, widest) in own.items() if rest)
+        own = {text: test for text, test in self.tests.items() if not (text == "pout" and self.is_new)}
+        yield from address_tests(held, own)
         if not self.is_new:
-            low, high = _extent(self.passed["out"])
+            low, high = extent_of(self.passed["out"])
             for name, value in self.passed.items():
                 if name != "out":
-                    own_low, own_high = _extent(value)
+                    own_low, own_high = extent_of(value)
                     yield f"if {own_low - high} < pout - p{name} < {own_high - low}: return MISSED"
 
     def _memory(self) -> list[str]:
@@ -285,10 +266,3 @@ class _Writer:
         self.names |= {"memory": MEMORY.address, "stream": sys.modules["torch"]._C._cuda_getCurrentRawStream}
         _, like, begins = self.handed[-1]
         return [f"handed = memory(HANDED, {begins + like.nbytes}, index, stream(index))"]
-
-
-def _extent(tensor: Array) -> tuple[int, int]:
-    """The bytes of a tensor, relative to its address."""
-    view = tensor_view(tensor)
-    low, high = byte_range(view)
-    return low - view.pointer, high - view.pointer

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -136,13 +136,20 @@ MOST_PLANS = 1024
 
 def _residues(arguments: Sequence[object], widest: int) -> tuple[int, ...]:
     """Addresses of the tensors, as far as they decide the variant."""
-    return tuple([_ADDRESS[kind](value) % widest for value in arguments if (kind := kind_of(value)) in _ADDRESS])
+    return tuple([address_of(value) % widest for value in arguments if kind_of(value) in ("numpy", "torch")])
 
 
-_ADDRESS: dict[object, Callable[[Any], int]] = {
-    "numpy": lambda array: array.ctypes.data,
-    "torch": lambda tensor: tensor.data_ptr(),
-}
+def address_of(tensor: Any) -> int:  # of any library
+    return int(tensor.ctypes.data if type(tensor) is np.ndarray else tensor.data_ptr())
+
+
+def extent_of(tensor: Any) -> tuple[int, int]:  # of any library
+    """The bytes of a tensor, relative to its address."""
+    view = tensor_view(tensor)
+    low, high = byte_range(view)
+    return low - view.pointer, high - view.pointer
+
+
 _ADDRESS_TEXT = {"numpy": "{0}.ctypes.data", "torch": "{0}.data_ptr()", "buffer": "addressof(first_byte({0}))"}
 
 
@@ -163,6 +170,12 @@ def address_text(value: Any, name: str) -> str | None:  # of any library
     return None if text is None else text.format(name)
 
 
+NAMES: Mapping[str, object] = {
+    "MISSED": MISSED, "empty": np.empty, "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer
+}  # fmt: skip
+"""What lines of a plan mention."""
+
+
 class _Planner:
     """Writes the plan of one combination of arguments."""
 
@@ -180,10 +193,7 @@ class _Planner:
         self.widest = widest
         self.function, self.arguments, self.outputs = function, arguments, outputs
         self.device, self.residues = device, residues
-        self.names: dict[str, Any] = {
-            "launch": launch, "MISSED": MISSED, "others": others, "empty": np.empty,
-            "addressof": ctypes.addressof, "first_byte": ctypes.c_char.from_buffer,
-        }  # fmt: skip
+        self.names: dict[str, Any] = {**NAMES, "launch": launch, "others": others}
         self.lines: list[str] = []
 
     def plan(self, written: Collection[Buffer]) -> CallPlan:
@@ -212,9 +222,10 @@ class _Planner:
             self.names |= {f"low{one}_{other}": low, f"high{one}_{other}": high}
             distance = f"{pointers[other]} - {pointers[one]}"
             self.line(f"if low{one}_{other} < {distance} < high{one}_{other}: return MISSED")
-        made = [self._allocate(i, output) for i, output in enumerate(self.outputs)]
+        made = [allocation(f"o{i}", output, i, self.names) for i, output in enumerate(self.outputs)]
+        self.lines += [line for line, _ in made]
         values = iter([pointers.get(i, f"a{i}") for i in range(len(self.arguments))])
-        addresses = iter(made)
+        addresses = iter([address for _, address in made])
         passed = [next(addresses) if param in self.function.outputs else next(values) for param in self.function.params]
         self.line(f"launch({', '.join(passed)})")
         self.line(f"return {', '.join(f'o{i}' for i in range(len(self.outputs))) or None}")
@@ -251,40 +262,47 @@ class _Planner:
             if text is not None:
                 pointers[position] = f"p{position}"
                 self.line(f"p{position} = {text}")
-        # Freed tensors have none, and those on ``meta`` look like a CPU's.
         held = [f"p{i}" for i in pointers if kind_of(self.arguments[i]) == "torch" and self.arguments[i].numel()]
-        if held:
-            self.line(f"if not ({' and '.join(held)}): return MISSED")
-        if pointers and not any(self.residues):
-            self.line(f"if ({' | '.join(pointers.values())}) & {self.widest - 1}: return otherwise({given})")
-        elif pointers:
-            tests = [f"{name} & {self.widest - 1} != {rest}" for name, rest in zip(pointers.values(), self.residues)]
-            self.line(f"if {' or '.join(tests)}: return otherwise({given})")
+        tests = {text: (rest, widest) for text, rest in zip(pointers.values(), self.residues, strict=True)}
+        self.lines += address_tests(held, tests, f"otherwise({given})")
         return pointers
 
-    def _allocate(self, number: int, output: Any) -> str:
-        """Makes output `number`; the text of its address."""
-        self.names[f"shape{number}"], self.names[f"dtype{number}"] = tuple(output.shape), output.dtype
-        if type(output) is np.ndarray:
-            self.line(f"o{number} = empty(shape{number}, dtype{number})")
-            return str(address_text(output, f"o{number}"))
-        self.names[f"strides{number}"] = tuple(output.stride())
-        place = f"shape{number}", f"strides{number}", f"dtype{number}"
-        self.line(f"o{number} = {allocator_text(output, *place, self.names)}")
-        return f"o{number}.data_ptr()"
 
+def allocation(name: str, like: Any, number: object, names: dict[str, Any]) -> tuple[str, str]:  # of any library
+    """The line that makes a tensor like another, and the text of its address; what the line mentions joins `names`.
 
-def allocator_text(like: Any, shape: str, strides: str, dtype: str, names: dict[str, Any]) -> str:  # any library's
-    """Text that makes a torch tensor on the device of another; what it mentions joins `names`.
-
-    On a GPU that device must be the current one.
+    On a GPU the other's device must be the current one.
     """
-    allocate = _quick_allocator(like.device.type)
+    shape, strides, dtype = f"shape{number}", f"strides{number}", f"dtype{number}"
+    names |= {shape: tuple(like.shape), dtype: like.dtype}
+    if type(like) is np.ndarray:
+        return f"{name} = empty({shape}, {dtype})", str(address_text(like, name))
+    names[strides], allocate = tuple(like.stride()), _quick_allocator(like.device.type)
     if allocate is not None:
         names["allocate"] = allocate
-        return f"allocate({shape}, {strides}, {dtype})"
+        return f"{name} = allocate({shape}, {strides}, {dtype})", f"{name}.data_ptr()"
     names |= {"allocate": sys.modules["torch"].empty_strided, "device": like.device}
-    return f"allocate({shape}, {strides}, dtype={dtype}, device=device)"
+    return f"{name} = allocate({shape}, {strides}, dtype={dtype}, device=device)", f"{name}.data_ptr()"
+
+
+def address_tests(
+    held: Sequence[str], tests: Mapping[str, tuple[int, int]], otherwise: str = "MISSED"
+) -> Iterator[str]:
+    """Lines that send calls with other addresses than a plan serves elsewhere.
+
+    Parameters
+    ----------
+    held : texts of addresses that must be some: freed tensors have none, and those on ``meta`` look like a CPU's.
+    tests : what texts of addresses must leave modulo how much.
+    otherwise : what the plan returns for others.
+    """
+    if held:
+        yield f"if not ({' and '.join(held)}): return MISSED"
+    for widest in {widest for _, widest in tests.values() if widest > 1}:
+        even = [text for text, test in tests.items() if test == (0, widest)]
+        if even:
+            yield f"if ({' | '.join(even)}) & {widest - 1}: return {otherwise}"
+    yield from (f"if {text} % {widest} != {rest}: return {otherwise}" for text, (rest, widest) in tests.items() if rest)
 
 
 def _quick_allocator(kind: str) -> Callable[..., Any] | None:
@@ -303,9 +321,7 @@ def _overlap_pairs(
     tensors = {}
     for position, (param, value) in enumerate(zip(function.inputs, arguments, strict=True)):
         if isinstance(param, Buffer):
-            view = tensor_view(value)
-            low, high = byte_range(view)
-            tensors[position] = (param, low - view.pointer, high - view.pointer)
+            tensors[position] = (param, *extent_of(value))
     pairs = []
     for one, (param, low, high) in tensors.items():
         for other, (_, other_low, other_high) in tensors.items():
