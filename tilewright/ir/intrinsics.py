@@ -87,6 +87,12 @@ def declare(
         register(Intrinsic(name, arity, None, pure, False, collective, checks_bounds, reads_only))
 
 
+def declare_product(name: str, arity: int = 3) -> None:
+    """Make a matrix instruction known, by whoever names it first: it adds to the registers that it is given first."""
+    if name not in INTRINSICS:
+        declare(f"{name}/{arity}", pure=False, collective=True, reads_only=tuple(range(1, arity)))
+
+
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -207,6 +213,8 @@ declare("simdgroup_add/1", collective=True)
 declare("sync_threads_and/1 sync_threads_or/1 sync_threads_count/1", pure=False, collective=True)
 # Four bytes, four bytes, and the sum that gets their products, as Regions.
 declare("dp4a/3", pure=False)
+# Matrices of 8 rows from shared memory into registers of a warp.
+declare("ldmatrix/3 ldmatrix_trans/3", pure=False, collective=True, reads_only=(1, 2))
 # Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does
 # not exist.
 register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True, reads_only=(0,)))

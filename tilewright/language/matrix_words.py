@@ -11,7 +11,8 @@ import re
 from typing import Any
 
 from tilewright import ops
-from tilewright.ir import BOOL, INT32, UINT8, UINT32, Call, DType, Evaluate, Expr, Region, Var, const, dtypes
+from tilewright.ir import BOOL, INT32, UINT8, UINT32, Call, Const, DType, Evaluate, Expr, Region, Var, const, dtypes
+from tilewright.ir.intrinsics import declare_product
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
 from tilewright.language.external import access_ptr
@@ -42,15 +43,19 @@ def registers(value: object, index: object, count: int, what: str) -> Region:
     buffer = value.buffer
     if buffer.rank != 1:
         raise TileExpected(what, f"an array of {buffer.rank} dimensions", "one of one dimension")
+    if isinstance(place, Const) and place.value + count > buffer.static_shape[0]:
+        raise TileExpected(
+            what, f"an array of {buffer.static_shape[0]} elements", f"{count} elements from index {place.value} on"
+        )
     return Region(buffer, (place,), (count,))
 
 
 def _as_elements(named: object, value: object, index: object, count: int, what: str) -> Region:
     """`registers`, where an array of 32-bit integers has several elements in each."""
     element = dtypes.dtype(SHORT_NAMES.get(str(named), named))
-    found = registers(value, index, count, what)
+    found = registers(value, index, 0, what)
     if found.dtype not in (INT32, UINT32) or element.bits >= 32:
-        return found
+        return registers(value, index, count, what)
     per = 32 // element.bits
     seen = view(BufferProxy(found.buffer), (found.buffer.static_shape[0] * per,), element)
     return registers(seen, Scalar(found.starts[0] * per), count, what)
@@ -127,7 +132,9 @@ def ptx_mma(
         part = _as_elements(named, given, index, count // 32, f"{name} of {what}")
         _element_type(named, part.dtype, f"the type of {name}")
         parts.append(part)
-    call = Call(BOOL, _function(f"mma_{shape}", parts[1].dtype), tuple(parts))
+    function = _function(f"mma_{shape}", parts[1].dtype)
+    declare_product(function)
+    call = Call(BOOL, function, tuple(parts))
     in_kernel(what).append(Evaluate(call, span=statement_here()))
 
 

@@ -8,7 +8,6 @@ from tilewright.targets.cuda import meanings as _meanings  # noqa: F401  gives t
 declare("mma_sparse_m16n8k16/4 mma_sparse_m16n8k32/4 mma_sparse_m16n8k64/4", pure=False, collective=True)
 # A lane's word of metadata, from bytes of one row or of two.
 declare("sparse_places/* sparse_hold/1", pure=False)
-declare("ldmatrix/3 ldmatrix_trans/3", pure=False, collective=True, reads_only=(1, 2))
 declare("cp_async_prefetch/3", pure=False, reads_only=(1,))
 declare("cp_async_zfill_prefetch/4", pure=False, checks_bounds=True, reads_only=(1,))
 declare("cp_async_hint/3", pure=False, reads_only=(1,))

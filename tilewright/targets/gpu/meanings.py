@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.interpreter.collectives import read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir import ALL, INTRINSICS, Call, DType, Intrinsic, Region, register
+from tilewright.ir import ALL, Call, DType, Region, declare_product
 from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops import integer_product, round_float, wrap
@@ -31,11 +31,8 @@ def register_sparse(instructions: Iterable[MatrixInstruction], meaning: Callable
 def _register(instructions: Iterable[MatrixInstruction], arity: int, meaning: Callable[[Evaluator, Call], int]) -> None:
     for one in instructions:
         _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
-        if one.function not in INTRINSICS:
-            register(
-                Intrinsic(one.function, arity, None, pure=False, collective=True, reads_only=tuple(range(1, arity)))
-            )
-            SPECIAL_CALLS[one.function] = meaning
+        declare_product(one.function, arity)
+        SPECIAL_CALLS.setdefault(one.function, meaning)
 
 
 def instruction_of(state: Evaluator, node: Call, a: Region, b: Region, d: Region) -> MatrixInstruction:
