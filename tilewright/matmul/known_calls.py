@@ -27,7 +27,7 @@ class Written:
 
 
 class Calls:
-    """The calls of one weight or layer, by what their arguments are; one like the last is found without a look-up."""
+    """The calls of one weight or layer, by what their arguments are; those like one of the last two need no look-up."""
 
     def __init__(self) -> None:
         self.clear()
@@ -35,12 +35,17 @@ class Calls:
     def clear(self) -> None:
         """Forget all: something else than the arguments has changed."""
         self._last: Callable[..., object] = missed
+        self._before: Callable[..., object] = missed
         self._known: dict[object, tuple[Callable[..., object], Written, list[int]]] = {}
         self._keys: dict[tuple[str | None, ...], Callable[..., object]] = {}
         self._met: set[object] = set()
 
     def __call__(self, *arguments: object) -> Any:
         """The result; `MISSED` where the call must be checked and prepared, or torch follows it."""
+        found = self._last(*arguments)
+        if found is not MISSED:
+            return found
+        self._last, self._before = self._before, self._last  # calls of two kinds often take turns
         found = self._last(*arguments)
         return self._by_key(arguments) if found is MISSED else found
 

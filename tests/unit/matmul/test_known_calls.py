@@ -82,6 +82,26 @@ def test_known_calls_are_what_checked_ones_are() -> None:
     assert sum(plan.run.__name__ == "run" for plan in known) > 10
 
 
+@pytest.mark.parametrize("torch_too", [False, True])
+def test_calls_of_two_kinds_in_turn_are_found_without_a_look_up(
+    torch_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = PackedWeight.pack(WEIGHT)
+    given: list[Any] = [DRAW.standard_normal((rows, K)).astype(np.float32) for rows in (1, 3, 5)]
+    if torch_too:
+        torch = pytest.importorskip("torch")
+        given, packed = [torch.from_numpy(x) for x in given], packed.to("cpu")
+    expected = [quant_matmul(x, packed) for x in (*given, *given, *given)]
+    looked: list[int] = []
+    by_key = packed.calls._by_key
+    monkeypatch.setattr(
+        packed.calls, "_by_key", lambda arguments: looked.append(len(arguments[0])) or by_key(arguments)
+    )
+    for number in (0, 1, 0, 1, 1, 0, 0, 2, 0, 2, 1):
+        np.testing.assert_array_equal(quant_matmul(given[number], packed), expected[number])
+    assert looked == [1, 3, 5, 3]
+
+
 def test_a_known_call_is_exact_enough() -> None:
     """The numbers themselves, against float64: a known call reads the arrays of its own call, not those of an earlier one."""
     packed = PackedWeight.pack(WEIGHT)
