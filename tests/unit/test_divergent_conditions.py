@@ -155,6 +155,46 @@ def test_the_refusal_shows_the_barrier() -> None:
     assert "T.sync_threads()" in str(caught.value) and "^^^^" in str(caught.value)
 
 
+@pytest.mark.parametrize("target", [NVIDIA, AMPERE, "hip -arch=gfx942", "metal", "cpu"])
+def test_a_barrier_that_others_miss_is_refused_beside_scalar_work_too(target: str) -> None:
+    """Programs without a tile operator were not asked, and hung."""
+
+    def program(A: T.Tensor((64,), "int32")):
+        O = T.empty((64,), "int32")
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((64,), "int32")
+            s[tx] = A[tx]
+            if tx < 20:
+                T.sync_threads()
+                O[tx] = s[63 - tx]
+        return O
+
+    with pytest.raises(TilewrightError, match=r"T\.sync_threads, a barrier.*divergent code|move T\.sync_threads\(\) .* out of the condition"):
+        tilewright.jit(target=target)(program).compile(np.zeros(64, np.int32))
+
+
+@pytest.mark.parametrize("target", [NVIDIA, AMPERE, "hip -arch=gfx942", "cpu"])
+def test_nobody_waits_for_threads_that_returned(target: str) -> None:
+    def program(A: T.Tensor((64,), "int32")):
+        O = T.empty((64,), "int32")
+        with T.Kernel(1, threads=64):
+            tx = T.get_thread_binding()
+            s = T.alloc_shared((64,), "int32")
+            O[tx] = -1
+            if tx >= 32:
+                T.thread_return()
+            s[tx] = A[tx]
+            T.sync_threads()
+            O[tx] = s[31 - tx]
+        return O
+
+    numbers = np.arange(64, dtype=np.int32)
+    kernel = tilewright.jit(target=target)(program).compile(numbers)
+    found = kernel.emulate(numbers) if kernel.arch.has_threads else kernel(numbers)
+    np.testing.assert_array_equal(found, [*range(31, -1, -1), *[-1] * 32])
+
+
 @pytest.mark.parametrize("target", [NVIDIA, AMPERE])
 @pytest.mark.parametrize("condition", KNOWN)
 def test_work_that_some_threads_do_waits_for_what_the_block_wrote(condition: str, target: str) -> None:

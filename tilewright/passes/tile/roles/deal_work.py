@@ -64,10 +64,11 @@ def deal_work(function: ir.Function, context: Context) -> ir.Function:
 
 
 def _dealt(kernel: ir.Kernel) -> ir.Kernel:
-    if not holds(kernel.body, ir.Parallel, ir.TileOperator) or not any(
-        var in set(find(kernel.body, ir.Var)) for var in kernel.thread_vars
-    ):
+    if not any(var in set(find(kernel.body, ir.Var)) for var in kernel.thread_vars):
         return kernel
+    if not holds(kernel.body, ir.Parallel, ir.TileOperator):
+        meets = any(performed(one) in BARRIERS for one in find(kernel.body, ir.Evaluate))
+        return kernel.with_body(_Meet(kernel)(kernel.body)) if meets else kernel
     if parts_work(kernel.body, kernel.thread_vars, kernel.threads):
         body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
         layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
@@ -123,6 +124,8 @@ class _Deal(Rewriter):
         self.varying = find_varying(kernel)
         self.names: dict[ir.Var, ir.Expr] = {}
         self.coming: Mask = np.ones(kernel.num_threads, bool)
+        self.gone: Mask = np.zeros(kernel.num_threads, bool)
+        """Threads that have returned: no barrier waits for them. None where that is known only when running."""
         self.done: list[_Done] = []
         """What some of the threads have done since all of them came, in order."""
 
@@ -163,9 +166,16 @@ class _Deal(Rewriter):
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> ir.Statement:
         """A barrier of the author's, where it is known that some threads come and others never do."""
-        if performed(statement) in BARRIERS and self.coming is not None and self._few() and self.coming.any():
+        coming, gone = self.coming, self.gone
+        if performed(statement) not in BARRIERS or coming is None or gone is None:
+            return self.visit_Store(statement)
+        if coming.any() and not (coming | gone).all():
             raise self._refused("the other threads would have to wait", statement)
         return self.visit_Store(statement)
+
+    def visit_Return(self, statement: ir.Return) -> ir.Return:
+        self.gone = None if self.coming is None or self.gone is None else self.gone | self.coming
+        return statement
 
     def visit_Seq(self, body: ir.Seq) -> Rewritten:
         """Statements behind one that some threads leave at are those of the others."""
@@ -305,6 +315,13 @@ class _Deal(Rewriter):
             span=statement.span,
             hint="move it out of the condition, or make the condition uniform for contiguous whole warps",
         )
+
+
+class _Meet(_Deal):
+    """The barriers of a kernel whose threads share no work: when they hand something on is not asked here."""
+
+    def _alone(self, statement: ir.Statement, part: ir.Expr | None = None) -> None:
+        pass
 
 
 def _hand(first: _Done, second: _Done) -> bool:
