@@ -282,9 +282,17 @@ def _product(
 
     @T.macro
     def accumulate(
-        A: Tile, B: Tile, total: Tile, scales: tuple[Tile, Tile], row: Value, column: Value, first: Value,
-        steps: Value, chosen: Tiles, origin: int = 0,
-    ) -> None:  # fmt: skip
+        A: Tile,
+        B: Tile,
+        total: Tile,
+        scales: tuple[Tile, Tile],
+        row: Value,
+        column: Value,
+        first: Value,
+        steps: Value,
+        chosen: Tiles,
+        origin: int = 0,
+    ) -> None:
         """The sums of a tile, over so many steps along k from the first on; `origin`: the first column of all tiles."""
         block_M, block_N, block_K = chosen.block_M, chosen.block_N, chosen.block_K
         a = T.alloc_shared((block_K, block_M) if transpose_A else (block_M, block_K), A_dtype)

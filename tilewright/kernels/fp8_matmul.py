@@ -19,10 +19,18 @@ TILE, THREADS, STAGES = (64, 64), 128, 3
 
 @tilewright.jit
 def fp8_matmul(
-    N: int, K: int, A_dtype: str = "float8_e4m3fn", B_dtype: str | None = None, out: str = "float32",
-    kinds: tuple[str, str] = ("tensor", "tensor"), group: int = 0, each: int = 1, transpose_B: bool = False,
-    exact: bool = False, fast: bool = False,
-) -> PrimFunc:  # fmt: skip
+    N: int,
+    K: int,
+    A_dtype: str = "float8_e4m3fn",
+    B_dtype: str | None = None,
+    out: str = "float32",
+    kinds: tuple[str, str] = ("tensor", "tensor"),
+    group: int = 0,
+    each: int = 1,
+    transpose_B: bool = False,
+    exact: bool = False,
+    fast: bool = False,
+) -> PrimFunc:
     """Product of two matrices with scales.
 
     Parameters

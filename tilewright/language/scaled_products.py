@@ -84,13 +84,27 @@ def _as_float(code: ir.Expr) -> ir.Expr:
 
 @word
 def fp8_scaled_matmul(
-    A_fp8: object, A_scale: object, B_fp8: object, B_scale: object, C_out: object, *, transpose_B: bool = False,
-    accum_dtype: object = "float32", exact: bool = False, fast: bool = False, target: object = None,
-    scale_format: str | None = None, scale_block_size: int | None = None,
-    block_scale_layout: BlockScaledLayout | None = None, a_scale_offset: object = None, b_scale_offset: object = None,
-    c_row_offset: object = None, c_col_offset: object = None, simd_group_width: object = None,
+    A_fp8: object,
+    A_scale: object,
+    B_fp8: object,
+    B_scale: object,
+    C_out: object,
+    *,
+    transpose_B: bool = False,
+    accum_dtype: object = "float32",
+    exact: bool = False,
+    fast: bool = False,
+    target: object = None,
+    scale_format: str | None = None,
+    scale_block_size: int | None = None,
+    block_scale_layout: BlockScaledLayout | None = None,
+    a_scale_offset: object = None,
+    b_scale_offset: object = None,
+    c_row_offset: object = None,
+    c_col_offset: object = None,
+    simd_group_width: object = None,
     outputs_per_block: object = None,
-) -> None:  # fmt: skip
+) -> None:
     """``C_out += (A_fp8 * A_scale) @ (B_fp8 * B_scale)`` on tiles of 8-bit floats.
 
     Parameters

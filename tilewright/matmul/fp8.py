@@ -45,9 +45,18 @@ Scale = tuple[str, int, int]
 
 
 def fp8_scaled_matmul(
-    a: Any, a_scale: Array, b: object, b_scale: object, *, transpose_B: bool = False, block_N: int | None = None,
-    out_dtype: object = "float32", exact: bool = False, fast: bool = False, target: object = None,
-) -> Array:  # fmt: skip
+    a: Any,
+    a_scale: Array,
+    b: object,
+    b_scale: object,
+    *,
+    transpose_B: bool = False,
+    block_N: int | None = None,
+    out_dtype: object = "float32",
+    exact: bool = False,
+    fast: bool = False,
+    target: object = None,
+) -> Array:
     """``(a * a_scale) @ (b * b_scale)`` of torch tensors or NumPy arrays.
 
     Parameters
@@ -96,9 +105,17 @@ def fp8_scaled_matmul(
 
 
 def _multiply(
-    a: Array, a_scale: Array, b: Any, b_scale: Any, transpose_B: bool, block_N: int | None, out_dtype: object,
-    exact: bool, fast: bool, target: object = None,
-) -> Array:  # fmt: skip
+    a: Array,
+    a_scale: Array,
+    b: Any,
+    b_scale: Any,
+    transpose_B: bool,
+    block_N: int | None,
+    out_dtype: object,
+    exact: bool,
+    fast: bool,
+    target: object = None,
+) -> Array:
     """See `fp8_scaled_matmul`; nobody follows what is computed."""
     device = device_of(a, "a")
     arrays = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale}

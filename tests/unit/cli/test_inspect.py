@@ -89,8 +89,8 @@ def test_differences_and_source(kernels: str, capsys: pytest.CaptureFixture[str]
         (["{}:double", "X"], "error: 'X' is not an argument\n  help: write NAME=VALUE, as in A=float32[128,64]\n"),
         (
             ["{}:double"],
-            "error: double: missing a required argument: 'X'\n  help: double(X); after FILE:KERNEL write NAME=VALUE, "
-            "a tensor as in A=float32[128,64]\n",
+            "error: no argument gives the size 'N'\n  --> {}:7:1\n  |\n7 | def double(X):\n  | ^^^^^^^^^^^^^^\n"
+            "  help: pass N=, or a tensor that has it\n",
         ),
         (
             ["{}:factory", "m=1"],

@@ -120,7 +120,7 @@ tilewright.compile(moved, target="cpu").interpret(a, 1)
 def some(B: T.Tensor((64, 32), "float32")):
     with T.Kernel(1, threads=128) as block:
         tx = T.get_thread_binding()
-        if tx < 64:
+        if B[tx % 64, tx // 64] > 0:
             T.sync_threads()
 
 tilewright.compile(some, target="cuda -arch=sm_90a").interpret(b)

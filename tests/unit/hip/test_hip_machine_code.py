@@ -101,7 +101,7 @@ def test_a_text_for_another_machine_is_refused():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"arch": "gfx900"}, "the hip target has no architecture 'gfx900'"), ({"cores": "0"}, "names no architecture"), ({"arch": "gfx942", "cores": "x"}, "is not a number"),
+    [({"arch": "gfx900"}, "the hip target has no architecture 'gfx900'"), ({"cores": "0"}, "names no architecture"), ({"arch": "gfx942", "cores": "x"}, "cores=x is no number of compute units"),
      ({"arch": "gfx942", "speed": "1"}, "no option 'speed'")],
 )  # fmt: skip
 def test_what_is_no_machine_is_said(options, message):

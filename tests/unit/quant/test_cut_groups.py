@@ -83,7 +83,7 @@ def test_the_configuration_says_how_long_groups_are(name: str, K: int, group: in
     write, read, said = CASES[name]
     written = write(np.random.default_rng(K + group), K, group)
     layer = {f"up.{part}": tensor for part, tensor in written.tensors.items()}
-    made = read(layer, "up", said(group))["up"]
+    made = read(layer, "up", said(group))
     np.testing.assert_allclose(made.dequantize(), written.weight, rtol=1e-6)
 
 

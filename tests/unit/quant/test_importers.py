@@ -128,7 +128,7 @@ def test_pack_quantized_where_bits_do_not_divide_a_word(bits: int, whole: bool) 
     same(from_pack_quantized(**written.tensors, bits=bits), written)
     layer = {f"up.{name}": tensor for name, tensor in written.tensors.items()}
     settings = {"config_groups": {"group_0": {"weights": {"num_bits": bits}}}}
-    same(readers.pack_quantized(layer, "up", settings)["up"], written)
+    same(readers.pack_quantized(layer, "up", settings), written)
 
 
 @QUICK
@@ -246,7 +246,7 @@ def test_an_empty_order_is_none() -> None:
     """What some writers leave of act-order that is not there."""
     written = write_gptq(np.random.default_rng(0), 8, 64, 4, 32, 1, False)
     layer = {f"up.{name}": tensor for name, tensor in written.tensors.items()}
-    same(readers.gptq(layer | {"up.g_idx": np.zeros(0, np.int32)}, "up", {"bits": 4, "group_size": 32})["up"], written)
+    same(readers.gptq(layer | {"up.g_idx": np.zeros(0, np.int32)}, "up", {"bits": 4, "group_size": 32}), written)
 
 
 def test_an_empty_order_of_gptq_is_none() -> None:

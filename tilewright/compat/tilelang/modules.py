@@ -42,7 +42,6 @@ NAMES_OF: dict[str, str] = {
     "buffers language": "utils.language",
     "carver": "carver.arch carver.arch.driver carver.arch.cuda carver.arch.cdna carver.arch.arch_base "
     "carver.arch.driver.cuda_driver",
-    "decoders": "quantize.lop3 quantize.mxfp",
     "devices targets": "utils.device",
     "drawings": "tools.plot_layout",
     "emitters": "intrinsics.mma_macro_generator cuda.intrinsics.macro.mma_macro_generator",
@@ -65,7 +64,7 @@ NAMES_OF: dict[str, str] = {
     "nvcc": "contrib.rocm",
     "nvcc targets": "contrib.nvcc contrib.nvrtc",
     "profiler": "profiler.bench profiler.wall utils.profiler",
-    "quantize": "quantize.quantization quantize.utils",
+    "quantize": "quantize.quantization quantize.utils quantize.lop3 quantize.mxfp",
     "sparse": "utils.sparse",
     "targets": "language.fp8 backend.target utils.target cuda.target metal.target rocm.target tvm.target",
     "tensors": "utils.tensor",
