@@ -77,6 +77,10 @@ kernel void every_function(device const float* floats [[buffer(0)]], device cons
   PUT(tw::exp(y)); PUT(tw::exp2(y)); PUT(tw::fast_exp2(y)); PUT(tw::exp10(y)); PUT(tw::log(positive)); PUT(tw::log2(positive)); PUT(tw::log10(positive)); PUT(tw::sqrt(positive)); PUT(tw::rsqrt(positive));
   PUT(tw::sin(y)); PUT(tw::cos(y)); PUT(tw::tan(y)); PUT(tw::sinh(y)); PUT(tw::cosh(y)); PUT(tw::tanh(y)); PUT(tw::atan(y)); PUT(tw::atan2(y, z)); PUT(tw::pow(positive, z)); PUT(tw::fmod(y, positive));
   PUT(tw::floor(y)); PUT(tw::ceil(y)); PUT(tw::trunc(y)); PUT(tw::round(y)); PUT(tw::round(float(t) + 0.5f)); PUT(tw::fma(y, z, y)); PUT(tw::fma(half(y), half(z), half(y)));
+  // Products halfway between two bfloat16, and what decides how they are rounded: a little more, a little less, nothing, and a sum with an odd last bit.
+  const float side = (t & 4 ? -1.0f : 1.0f), decides[4] = {9.094947e-13f, -9.094947e-13f, 0.0f, 1.18743628e-07f};
+  const bfloat one_factor = bfloat(side * (t & 8 ? 0.25f : 1.0f) * ((t & 3) % 3 ? 1.0078125f : 1.203125f)), other_factor = bfloat((t & 3) % 3 ? 1.5f : 1.25f);
+  GIVE(tw::bit_cast<uint16_t>(tw::fma(one_factor, other_factor, bfloat(side * (t & 8 ? 0.25f : 1.0f) * decides[t & 3]))));
   PUT(tw::abs(x)); GIVE(tw::abs(int32_t(a))); GIVE_LONG(tw::abs(int64_t(whole))); GIVE(tw::abs(t - 1)); GIVE_LONG(tw::abs(int64_t(t) - 1));
   const float odd = tw::bits_float(0x7F7FFFFEu + uint32_t(t % 8) + (uint32_t(t & 8) << 28));
   GIVE(tw::isnan(x)); GIVE(tw::isinf(x)); GIVE(tw::isfinite(x)); GIVE(tw::isnan(odd)); GIVE(tw::isinf(odd)); GIVE(tw::isfinite(odd)); PUT(tw::abs(odd)); GIVE(tw::isnan(spread)); GIVE(tw::isinf(spread)); GIVE(tw::isfinite(spread));
