@@ -62,7 +62,7 @@ def flash_attention(
     shape = suited_tiles(T.machine(), dtype, (batch, heads, kv_heads), dim, causal)
     chosen = tiles or (T.suited(shape, M, N) if expected is None else shape(*expected))
     block_M, block_N, num_stages, threads = chosen.block_M, chosen.block_N, chosen.num_stages, chosen.threads
-    splits, kept = chosen.splits, chosen.kept or block_M
+    splits, kept = chosen.splits, chosen.stored_rows
     # Heads that share keys may be one, of as many more rows.
     joined = group if chosen.together else 1
     lines, own_heads, sharing = M * joined, heads // joined, group // joined

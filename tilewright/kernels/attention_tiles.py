@@ -42,6 +42,11 @@ class AttentionTiles:
     splits: int = 1
     kept: int = 0
 
+    @property
+    def stored_rows(self) -> int:
+        """Rows of a block that are stored."""
+        return self.kept or self.block_M
+
 
 WARPGROUPS = ((3, 128), (2, 192), (1, 192))
 """Warpgroups of 64 queries each, and registers of a thread for scores, weights and result beside all else; measured on
@@ -305,7 +310,7 @@ class Attention:
     def work(self, tiles: AttentionTiles) -> Work:
         """What a launch does; several blocks of a multiprocessor are one that does the steps of all."""
         joined = self.heads // self.kv_heads if tiles.together else 1
-        down, running = ceil_div(self.queries * joined, tiles.kept or tiles.block_M), self.speed.cores * tiles.blocks
+        down, running = ceil_div(self.queries * joined, tiles.stored_rows), self.speed.cores * tiles.blocks
         blocks = down * self.heads // joined * self.batch * tiles.splits
         steps = [self._steps(tiles, block, joined) for block in range(down)]
         waves, each = ceil_div(blocks, running), float(max(steps))
@@ -343,14 +348,13 @@ class Attention:
             return 0.0
         if tiles.splits > CLUSTERED:
             return COMBINING_KERNEL + COMBINING_EACH * tiles.splits
-        of_sums = COMBINING_SUM * (tiles.kept or tiles.block_M) * self.dim
+        of_sums = COMBINING_SUM * tiles.stored_rows * self.dim
         return waves * (COMBINING + COMBINING_EACH * tiles.splits + of_sums)
 
     def _steps(self, tiles: AttentionTiles, block: int, joined: int) -> int:
         """Steps of a block of rows, its share of them where several divide the keys."""
         seen = self.keys
         if self.causal and joined == 1:
-            rows = tiles.kept or tiles.block_M
-            seen = max(0, min(self.keys, (block + 1) * rows + self.keys - self.queries))
+            seen = max(0, min(self.keys, (block + 1) * tiles.stored_rows + self.keys - self.queries))
         steps = -(-seen // tiles.block_N)
         return -(-steps // tiles.splits)

@@ -377,14 +377,12 @@ def named(weights: Made) -> Made:
 def plain_words(array: object) -> Any:  # of the array's library
     """A tensor as one of a type that Python's own pickling of tensors knows on every device: words of records without
     sign have none."""
-    torch = sys.modules.get("torch")
-    return array.view(torch.int32) if torch and is_torch(array) and array.dtype == torch.uint32 else array
+    return array.view(torch.int32) if is_torch(array) and array.dtype == torch.uint32 else array
 
 
 def words_again(array: object) -> Any:  # of the array's library
     """Inverse of `plain_words`, for words."""
-    torch = sys.modules.get("torch")
-    return array.view(torch.uint32) if torch and is_torch(array) and array.dtype == torch.int32 else array
+    return array.view(torch.uint32) if is_torch(array) and array.dtype == torch.int32 else array
 
 
 _HELD = {"g_idx": np.int32, "divisors": np.float32, "multipliers": np.int8}

@@ -64,7 +64,7 @@ def deal_work(function: ir.Function, context: Context) -> ir.Function:
 
 
 def _dealt(kernel: ir.Kernel) -> ir.Kernel:
-    if not any(var in set(find(kernel.body, ir.Var)) for var in kernel.thread_vars):
+    if set(kernel.thread_vars).isdisjoint(find(kernel.body, ir.Var)):
         return kernel
     if not holds(kernel.body, ir.Parallel, ir.TileOperator):
         meets = any(performed(one) in BARRIERS for one in find(kernel.body, ir.Evaluate))
