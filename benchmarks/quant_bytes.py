@@ -21,7 +21,7 @@ from quant import packed, warm_up
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
 from tilewright.kernels.running_sums import can_run
 from tilewright.machine.fragment_records import FragmentRecords
 
@@ -99,7 +99,7 @@ def case(kind: str, M: int, N: int, K: int, choices: list[dict[str, Any]]) -> Ru
         runs["humming"] = lambda: (humming(a, result, of_tokens[:, None]), result)[1]
     of_channels = scales.float().reshape(-1) if by_channel else torch.ones(1, device="cuda")
     nothing = torch.zeros(1, device="cuda"), torch.zeros(1, 1, device="cuda", dtype=torch.bfloat16)
-    ours = byte_quant_ways(N, K, form, not by_channel, not by_channel and can_run(form, 0, name)).choice(M)
+    ours = byte_quant_candidates(N, K, form, not by_channel, not by_channel and can_run(form, 0, name)).choice(M)
     for choice in [ours, *({**ours, **other} for other in choices)]:
         c = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
         kernel = made(kind, N, K, choice)

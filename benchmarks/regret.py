@@ -24,9 +24,9 @@ import numpy as np
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import HOPPER, ceil_div, roofline, tiles
 from tilewright.kernels.attention_tiles import Attention, AttentionTiles
-from tilewright.kernels.hopper_quant_bytes_choice import ByteWays, byte_quant_ways
-from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
-from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.hopper_quant_bytes_choice import ByteCandidates, byte_quant_candidates
+from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_candidates
+from tilewright.kernels.repertoire import Candidates
 from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
 from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of
@@ -88,18 +88,18 @@ def problems(log: Path = LOG) -> dict[Problem, list[dict[str, Any]]]:
     return found
 
 
-def ways_of(kind: str, N: int, K: int) -> Ways:
+def candidates_of(kind: str, N: int, K: int) -> Candidates:
     """The ways of a low-bit product, as the log's weights have them: groups of 128 with float16 scales near one another."""
     bits, activations = int(kind[3]), kind.rpartition(" ")[2]
     operand = {"float16": "float16", "int8": "int8", "e4m3": "float8_e4m3fn"}[activations]
     form = FragmentRecords(bits, ALL[operand], ALL["float16"])
     if activations == "float16":
-        return wgmma_quant_ways(N, K, form, few=16)
-    of = byte_quant_ways(N, K, form, True, activations == "int8").of
+        return wgmma_quant_candidates(N, K, form, few=16)
+    of = byte_quant_candidates(N, K, form, True, activations == "int8").of
     # Until 28 November 2026 no product began before the sums of the one before it were scaled, and pairs took their rows in two.
     before = [{**one, "overlaps": False} for one in of]
     halves = [{**one, "part": one["tokens"] // 2} for one in before if one["sharing"] == 2]
-    return ByteWays([*of, *before, *halves], N, K, form, True, HOPPER)
+    return ByteCandidates([*of, *before, *halves], N, K, form, True, HOPPER)
 
 
 def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], float]]:
@@ -119,11 +119,11 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
             yield line, cycles + divided
     else:
         is_new = bool(lines[0].get("since"))
-        ways = ways_of(kind, size[1], size[2] if is_new else ceil_div(size[2], PADDED) * PADDED)
+        candidates = candidates_of(kind, size[1], size[2] if is_new else ceil_div(size[2], PADDED) * PADDED)
         with _as_made(lines[0]):
-            times = ways.cycles(size[0])
+            times = candidates.cycles(size[0])
         names = [name for name in SIZES if name != "records" or is_new or "float16" not in kind]
-        told = {_key(one, names): float(cycles) for one, cycles in zip(ways.of, times)}
+        told = {_key(one, names): float(cycles) for one, cycles in zip(candidates.of, times)}
         for line in lines:
             key = _key(line["options"], names)
             if key in told and line["options"].get("kernel", "wgmma") == "wgmma":

@@ -1,5 +1,4 @@
-"""Adding up what the blocks of a cluster found that divide K: each block finishes some rows, always in the same
-order."""
+"""Split-K over the blocks of a cluster: each block adds the partial sums of some rows, always in the same order."""
 
 from __future__ import annotations
 
@@ -11,18 +10,18 @@ PADDING = 4
 
 
 @T.macro
-def add_shares(found: Tile, mine: Tile, part: Value, blocks: int, distance: int = 1, own: Value = 0) -> None:
-    """Some rows of the tile that every block of the cluster has in shared memory, added up in a block's registers.
+def add_over_cluster(found: Tile, mine: Tile, part: Value, blocks: int, distance: int = 1, own: Value = 0) -> None:
+    """Add some rows of the partial sums that every block of the cluster has in shared memory, in registers.
 
-    A block begins with its own and goes on with the next one's, so that each is read by one other at a time.  Its tile
-    is read by others until the cluster meets again.
+    A block begins with its own sums and goes on with the next block's, so that one block at a time reads each tile.
+    Others read a block's tile until the next barrier of the cluster.
 
     Parameters
     ----------
-    found : a block's sums, in shared memory; more columns than `mine` has are left out.
-    mine : the fragment for a block's share of the rows.
-    part, blocks : the block's number among those that add up, and how many there are.
-    distance, own : how far apart their ranks in the cluster are, and the rank of the first of them.
+    found : a block's partial sums, in shared memory; columns beyond those of `mine` are left out.
+    mine : the fragment for the rows that this block adds.
+    part, blocks : the number of the block's part of K, and the number of parts.
+    distance, own : how far apart their ranks in the cluster are, and the rank of the first.
     """
     rows, columns = mine.shape
     first = part * rows

@@ -17,7 +17,7 @@ from typing import Any
 import tilewright
 import tilewright.language as T
 from tilewright.kernels import HOPPER, Tile, Value
-from tilewright.kernels.cluster_sums import add_shares
+from tilewright.kernels.cluster_sums import add_over_cluster
 from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tiles import BLOCK as SCALED
 from tilewright.kernels.tiles import Parts, Tiles, padded_rows
@@ -274,8 +274,8 @@ def _product(
                 mine = T.alloc_fragment((height, block_N), sum_type(A_dtype))
                 of_across, of_down = (along_M, 1) if rows_first else (1, along_N)
                 first_rank = across % along_N * of_across + down % along_M * of_down
-                add_shares(found, mine, part, chosen.splits, along_N * along_M, first_rank)
-                T.cluster_arrive()  # others may go as soon as this block has read their sums, its stores are its own business  # noqa: E501
+                add_over_cluster(found, mine, part, chosen.splits, along_N * along_M, first_rank)
+                T.cluster_arrive()  # peers may exit once their sums are read; no peer depends on the stores below
                 if column < first + width:
                     finish(mine, factors, C, own_row, column, False)
                 T.cluster_wait()

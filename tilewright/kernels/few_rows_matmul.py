@@ -13,9 +13,9 @@ import tilewright
 import tilewright.language as T
 from tilewright.errors import TilewrightError
 from tilewright.kernels import SHARED_BYTES, Speed, Tile, Value, Work, ceil_div, speed_of
-from tilewright.kernels.cluster_sums import PADDING, add_shares
+from tilewright.kernels.cluster_sums import PADDING, add_over_cluster
 from tilewright.kernels.dense_matmul import sum_type
-from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.repertoire import Candidates
 from tilewright.kernels.tiles import FEW_ROWS
 from tilewright.language.trace import PrimFunc
 
@@ -68,8 +68,8 @@ def room_for(rows: int) -> int:
     return next(size for size in (8, 16, 32, 64) if size >= rows)
 
 
-class FewRowsWays(Ways):
-    """Ways to divide the product of a weight: rows of it in a tile, parts of K and slots of a ring."""
+class FewRowsCandidates(Candidates):
+    """Candidates for the product of a weight: rows of it in a tile, parts of K and slots of a ring."""
 
     def __init__(self, N: int, K: int, dtype: str, speed: Speed, transpose_B: bool = True) -> None:
         self.N, self.K, self.size, self.transpose_B = N, K, tilewright.dtype(dtype).storage_bytes, transpose_B
@@ -86,7 +86,7 @@ class FewRowsWays(Ways):
         )
 
     def work(self, M: int) -> Work:
-        """See `Ways`; blocks that share a multiprocessor are one that does the steps of all."""
+        """See `Candidates`; blocks that share a multiprocessor are one that does the steps of all."""
         height, splits, stages = (self.columns[name] for name in ("height", "splits", "stages"))
         blocks, room, size = ceil_div(self.N, height) * splits, room_for(M), self.size
         resident = self.speed.resident(splits, stay=True) * (
@@ -154,7 +154,7 @@ def few_rows_matmul(
     if splits is not None and splits not in SPLITS:
         raise InvalidSplits(splits)
     room = room_for(rows)
-    chosen = next(FewRowsWays(N, K, dtype, speed_of(T.machine()), transpose_B).ranked(rows))
+    chosen = next(FewRowsCandidates(N, K, dtype, speed_of(T.machine()), transpose_B).ranked(rows))
     block_N, parts, slots = height or chosen["height"], splits or chosen["splits"], stages or chosen["stages"]
     sums, result = sum_type(dtype), out or sum_type(dtype)
     block_K = ROW_BYTES // tilewright.dtype(dtype).storage_bytes
@@ -195,7 +195,7 @@ def few_rows_matmul(
                 for n, m in T.Parallel(block_N, room):
                     found[m, n] = total[n, m]
                 mine = T.alloc_fragment((share, block_N), sums)
-                add_shares(found, mine, part, parts)
+                add_over_cluster(found, mine, part, parts)
                 T.cluster_arrive()
                 for m, n in T.Parallel(share, block_N):
                     C[part * share + m, row + n] = finished(mine[m, n], factors, m, n)

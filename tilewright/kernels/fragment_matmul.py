@@ -14,7 +14,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels import PLAIN, Epilogue, Number, Speed, Tile, Work, ceil_div, stored
-from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.repertoire import Candidates
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import COLUMNS, FragmentRecords
 
@@ -150,8 +150,8 @@ def fragment_matmul(
     return fragment_matmul
 
 
-class FragmentWays(Ways):
-    """Ways to divide the product of a weight on a machine with so much shared memory."""
+class FragmentCandidates(Candidates):
+    """Candidates for the product of a weight on a machine with so much shared memory."""
 
     def __init__(self, N: int, K: int, form: FragmentRecords, speed: Speed, shared_bytes: int) -> None:
         self.N, self.K, self.form, self.shared_bytes = N, K, form, shared_bytes
@@ -172,11 +172,11 @@ class FragmentWays(Ways):
         return 256 * tiles * self.form.words // self.form.rows + 2 * COLUMNS * tokens
 
     def fits(self, M: int) -> np.ndarray:
-        """See `Ways`: rows that are not there cost as much as others."""
+        """See `Candidates`: rows that are not there cost as much as others."""
         return self.columns["tokens"] == next((tokens for tokens in (16, 32) if tokens >= M), 64)
 
     def work(self, M: int) -> Work:
-        """See `Ways`; blocks that share a multiprocessor count as one after the other."""
+        """See `Candidates`; blocks that share a multiprocessor count as one after the other."""
         tokens, tiles, splits, stages = (self.columns[name] for name in ("tokens", "tiles", "splits", "stages"))
         slot, codes, speed = self._slot(tokens, tiles), 64 * tiles * COLUMNS, self.speed
         blocks = ceil_div(self.N, 64 * tiles) * ceil_div(M, tokens) * splits

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed
-from tilewright.kernels.hopper_quant_skinny import FEW, skinny_quant_matmul, skinny_quant_ways
-from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul, sliced_quant_ways
+from tilewright.kernels.hopper_quant_skinny import FEW, skinny_candidates, skinny_quant_matmul
+from tilewright.kernels.hopper_quant_slices import sliced_candidates, sliced_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
-from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
-from tilewright.kernels.skinny_tiles import StreamWays
+from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_candidates
+from tilewright.kernels.skinny_tiles import SkinnyCandidates
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.specialization import JITFactory
 
@@ -17,13 +17,14 @@ FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmm
 """The kernels by the name that options call them: `Fragments.version` goes up where one changes."""
 
 
-def few_rows_ways(
+def small_candidates(
     N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER
-) -> Iterator[tuple[str, StreamWays, int]]:
-    """Ways of the kernels which stream records, with their names and the rows of A that they serve: as many choose
-    among them, so that one kernel serves several numbers of rows."""
-    found = {"slices": sliced_quant_ways(N, K, M, form, speed), "skinny": skinny_quant_ways(N, K, M, form, speed)}
-    yield from ((name, ways, ways.of[0]["tokens"]) for name, ways in found.items() if ways is not None)
+) -> Iterator[tuple[str, SkinnyCandidates, int]]:
+    """Names and candidates of the kernels for small M, and the most rows of A that these serve: the choice is made for
+    so many, so that one kernel serves several numbers of rows."""
+    made = {"slices": sliced_candidates, "skinny": skinny_candidates}
+    found = ((name, listed(N, K, M, form, speed)) for name, listed in made.items())
+    yield from ((name, some, some.of[0]["tokens"]) for name, some in found if some is not None)
 
 
 def chosen(
@@ -37,11 +38,11 @@ def chosen(
 ) -> tuple[dict[str, int], JITFactory]:
     """Sizes, and the kernel that takes them; a few kernels serve all numbers of rows of a weight."""
     found = []
-    for name, ways, rows in few_rows_ways(N, K, M, form, speed):
-        times = ways.cycles(rows)
-        found.append((times.min(), ways.of[times.argmin()], FACTORIES[name]))
+    for name, listed, rows in small_candidates(N, K, M, form, speed):
+        times = listed.cycles(rows)
+        found.append((times.min(), listed.of[times.argmin()], FACTORIES[name]))
     if M > FEW or form.scales_codes or not found:
-        of = wgmma_quant_ways(N, K, form, out, epilogue, speed, few=8)
+        of = wgmma_quant_candidates(N, K, form, out, epilogue, speed, few=8)
         sizes = of.choice(M)
         found.append((of.cycles(M)[of.of.index(sizes)], sizes, wgmma_quant_matmul))
     _, sizes, factory = min(found, key=lambda one: one[0])
@@ -57,13 +58,13 @@ def candidates(
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
 ) -> Iterator[dict[str, int | str | bool | tuple[int, ...]]]:  # arguments of kernels
-    """Ways to compute the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
+    """Candidates for the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
     names = {factory: name for name, factory in FACTORIES.items()}
     sizes, factory = chosen(N, K, M, form, out, epilogue, speed)
     yield {"kernel": names[factory], **sizes}
-    for name, ways, rows in few_rows_ways(N, K, M, form, speed):
-        for sizes in ways.ranked(rows):
+    for name, listed, rows in small_candidates(N, K, M, form, speed):
+        for sizes in listed.ranked(rows):
             yield {"kernel": name, **sizes}
     if M > FEW or form.scales_codes:
-        for sizes in wgmma_quant_ways(N, K, form, out, epilogue, speed).ranked(M):
+        for sizes in wgmma_quant_candidates(N, K, form, out, epilogue, speed).ranked(M):
             yield {"kernel": "wgmma", **sizes}

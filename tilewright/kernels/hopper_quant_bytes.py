@@ -18,7 +18,6 @@ import tilewright
 import tilewright.language as T
 from tilewright.kernels import Tile, Value, consumer_registers
 from tilewright.kernels import hopper_quant_bytes_sums as products
-from tilewright.kernels.even_shares import EvenShares, OneTile, announce, hand_over, own_stretch, take_over, workspaces
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_results import (
     PADDING,
@@ -30,7 +29,8 @@ from tilewright.kernels.hopper_quant_bytes_results import (
     store_boxes,
     store_parts,
 )
-from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, bring_activations, bring_weights, sum_groups
+from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, load_activations, load_weights, sum_groups
+from tilewright.kernels.stream_k import OneTile, StreamK, add_partial, flag_partial, range_of, store_partial, workspaces
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import COLUMNS, FragmentRecords
 
@@ -61,7 +61,7 @@ def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> 
     down, across, words = form.shape(N, K)
     slab, halves, columns, count = plan.slab, plan.halves, plan.columns, plan.count
     groups, together = plan.blocks // plan.sharing, plan.together
-    meetings = 2 * plan.tiles * halves if plan.cluster > 1 else 0
+    cluster_syncs = 2 * plan.tiles * halves if plan.cluster > 1 else 0
     a_bytes, w_bytes = (
         plan.stages * plan.tokens * COLUMNS,
         4 * plan.weight_stages * plan.parts * plan.tiles * plan.records * words,
@@ -95,11 +95,11 @@ def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> 
             if plan.blocks:
                 block = place
                 group = block // together
-                first, held, head = own_stretch(of_A * wide, plan.chunks, groups, group)
-                shares: Any = EvenShares(of_A * wide, plan.chunks, groups, group, first, held, head)
+                first, held, head = range_of(of_A * wide, plan.chunks, groups, group)
+                work: Any = StreamK(of_A * wide, plan.chunks, groups, group, first, held, head)
             else:
                 block = place[2] * together + place[0] if plan.by_tokens else place[0]
-                shares = OneTile(
+                work = OneTile(
                     (place[1], block // together), (block % together) * count if plan.cluster > 1 else 0, count
                 )
             rank = block % together
@@ -120,42 +120,42 @@ def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> 
             rings, ending = Rings(w_ring, a_ring, of_w, of_a), Ending(scales_A, scales_W, shift, added, C)
             with T.roles():
                 with T.role("consumers", warps=4 * plan.warpgroups, registers=consumer_registers(plan.warpgroups)):
-                    consume(plan, rings, S, shares, rank, (partial, done), staged, ending)
+                    consume(plan, rings, S, work, rank, (partial, done), staged, ending)
                 with T.role("weights", warps=1, registers=40):
                     if plan.of_sums or form.ladder:  # bytes of the caller's, which the kernel before may have written
                         T.pdl_sync()
-                    bring_weights(plan, W, rings, shares, rank)
-                    for _ in list(range(meetings)):
+                    load_weights(plan, W, rings, work, rank)
+                    for _ in list(range(cluster_syncs)):
                         T.sync_cluster()
                 with T.role("activations", warps=2 if plan.blocks else 3, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    bring_activations(plan, A, rings, shares)
-                    for _ in list(range(meetings)):
+                    load_activations(plan, A, rings, work)
+                    for _ in list(range(cluster_syncs)):
                         T.sync_cluster()
                 if plan.blocks:
                     with T.role("messenger", warps=1, registers=40):
-                        announce(shares, done, shares.own * plan.sharing + rank, LEFT, 1, 2 * slab)
+                        flag_partial(work, done, work.own * plan.sharing + rank, LEFT, 1, 2 * slab)
 
     return rows_of_bytes
 
 
 @T.macro
 def consume(
-    plan: BytePlan, rings: Rings, S: Tile, shares: EvenShares, rank: Value, space: Any, staged: Tile, ending: Ending
+    plan: BytePlan, rings: Rings, S: Tile, work: StreamK, rank: Value, space: Any, staged: Tile, ending: Ending
 ) -> None:
-    """What a role does that multiplies: its rows of the block's tiles."""
+    """The role that multiplies: its rows of the block's tiles."""
     shape = plan.slab, plan.part
     totals = [[T.alloc_fragment(shape, plan.kept) for _ in range(plan.halves)] for _ in range(plan.tiles)]
     codes = [T.alloc_fragment((plan.slab, plan.columns), str(plan.form.operand)) for _ in range(2)]
     if plan.of_sums:
         T.pdl_sync()
-    if plan.decodes_ahead and shares.steps > 0:
+    if plan.decodes_ahead and work.steps > 0:
         products.decode_first(plan, rings, codes, 0)
-    for turn in T.serial(shares.turns):
-        tile, begin, count, before = shares.stretch(turn)
+    for turn in T.serial(work.segments):
+        tile, begin, count, before = work.segment(turn)
         if count > 0:
-            of_tokens, of_rows = plan.place_of(tile, shares)
+            of_tokens, of_rows = plan.place_of(tile, work)
             T.assume(before >= 0)
             T.assume(of_rows >= 0)
             T.assume(of_tokens >= 0)
@@ -174,21 +174,21 @@ def consume(
             elif plan.promoted:
                 operands = products.operands_of_groups(plan, codes)
                 at = ((begin - before) * plan.records, of_tokens * plan.tokens)
-                products.multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count, shares.steps)
+                products.multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count, work.steps)
             else:
                 products.multiply(plan, rings, codes, totals, before, count)
             T.pdl_sync()
-            stretch, where = (tile, begin, count), (of_tokens, of_rows, block)
-            end_stretch(plan, stretch, shares, rank, space, totals, staged, where, factors, ending)
-    if plan.turns and shares.works:
+            segment, where = (tile, begin, count), (of_tokens, of_rows, block)
+            end_segment(plan, segment, work, rank, space, totals, staged, where, factors, ending)
+    if plan.turns and work.has_work:
         T.end_turns()
 
 
 @T.macro
-def end_stretch(
+def end_segment(
     plan: BytePlan,
-    stretch: Any,
-    shares: EvenShares,
+    segment: Any,
+    work: StreamK,
     rank: Value,
     space: Any,
     totals: list[list[Tile]],
@@ -197,19 +197,19 @@ def end_stretch(
     factors: Factors,
     ending: Ending,
 ) -> None:
-    """Sums of a stretch become results, or go where the block that has the tile's first steps finds them."""
-    tile, begin, count = stretch
+    """Store a segment's sums as results, or as partial sums for the block that has the tile's first steps."""
+    tile, begin, count = segment
     of_tokens, of_rows, block = place
     partial, done = space
     if plan.blocks:
         every = [total for some in totals for total in some]
         if begin > 0:
-            hand_over(every, partial, shares.own * plan.sharing + rank, LEFT, 2 * plan.slab)
+            store_partial(every, partial, work.own * plan.sharing + rank, LEFT, 2 * plan.slab)
         else:
             if begin + count < plan.chunks:
-                following, behind = shares.peers(tile)
+                following, behind = work.peers(tile)
                 first = following * plan.sharing + rank
-                take_over(every, partial, done, first, behind - following, plan.sharing)
+                add_partial(every, partial, done, first, behind - following, plan.sharing)
             finish_tile(plan, totals, staged, of_tokens, block, factors, ending)
     elif plan.cluster > 1:
         store_parts(plan, totals, staged, of_tokens, of_rows, rank, ending)

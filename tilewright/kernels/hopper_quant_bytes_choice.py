@@ -1,8 +1,8 @@
-"""How `byte_quant_matmul` is divided: ways to do so, and what a launch with each of them does (`roofline.Work`).
+"""Candidates for `byte_quant_matmul`, and what a launch with each of them does (`roofline.Work`).
 
 What is said in operations and cycles fits 800 launches for 52 products on an H200 (int4 by int8 and e4m3, int2 by int8,
-2 to 7136 rows, 24 November 2026): of the ways that were tried for a product the model chose some that were 0.5% slower
-than the best, on average.
+2 to 7136 rows, 24 November 2026): of the candidates that were timed for a product the model chose some that were
+0.5% slower than the best, on average.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Work, ceil_div, handed_over, heights_of, in_pieces
 from tilewright.kernels.hopper_quant_bytes_plan import CONVERTED, MOST, PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
-from tilewright.kernels.repertoire import Ways, groups_of
+from tilewright.kernels.repertoire import Candidates, groups_of
 from tilewright.machine import COLUMNS, FragmentRecords
 
 DECODED = {True: 0.9, False: 1.6}
@@ -82,10 +82,10 @@ sum."""
 
 
 @functools.lru_cache(maxsize=256)
-def byte_quant_ways(
+def byte_quant_candidates(
     N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
-) -> ByteWays:
-    """All ways to divide the product of a weight.
+) -> ByteCandidates:
+    """Candidates for the product of a weight.
 
     Parameters
     ----------
@@ -97,18 +97,18 @@ def byte_quant_ways(
     sizes = [fitted(form, one, across) for one in divisions]
     suited = [one for one in sizes if one["part"] % (SHARE * one["sharing"]) == 0]
     suited = [one for one in suited if (one["records"] % 2 == 0 if one["blocks"] else _leaves(form, one))]
-    return ByteWays(suited, N, K, form, promoted, speed)
+    return ByteCandidates(suited, N, K, form, promoted, speed)
 
 
 def _divisions(
     form: FragmentRecords, promoted: bool, running: bool, rows: int, K: int, cores: int
 ) -> Iterator[dict[str, int]]:
-    """All ways to divide a product, with the most slots and records that might fit."""
+    """All candidates, with the most slots and records that might fit."""
     across, copied = form.shape(rows, K)[1], ceil_div(K, COLUMNS)
     # Longer copies are faster, where they do not reach further behind K's end.
     copies = (4, 2) if copied % 4 in (1, 2) else (4,)
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
-    in_turns = promoted and form.operand.is_integer
+    ping_pong = promoted and form.operand.is_integer
     plain = promoted and form.zero is None  # zeros of groups take registers
     usual = {"sharing": 1, "blocks": 0, "band": 1, "running": False, "overlaps": False}
     for tokens in heights_of(form.operand, FEW):
@@ -120,7 +120,7 @@ def _divisions(
             sizes = {
                 **usual, "tokens": tokens, "part": tokens, "warpgroups": warpgroups, "tiles": tiles, "cluster": 1,
                 "records": records, "overlaps": overlaps,
-                "turns": in_turns and (warpgroups, tiles) == (2, 1) and tokens >= 80 and not overlaps,
+                "turns": ping_pong and (warpgroups, tiles) == (2, 1) and tokens >= 80 and not overlaps,
             }  # fmt: skip
             for cluster in (1, 2, 4) if tiles == 1 else (1,):
                 yield {**sizes, "cluster": cluster}
@@ -132,7 +132,7 @@ def _divisions(
     for tokens in SHARED:
         parts = 1 if not promoted or (plain and tokens <= WHOLE) else 2 if plain else 4
         usual |= {"tokens": tokens, "part": tokens // parts, "sharing": 2}
-        yield {**usual, "turns": in_turns}
+        yield {**usual, "turns": ping_pong}
         if promoted and across % 2 == 0:
             for groups in groups_of(ceil_div(rows, 256), cores // 2):
                 yield {**usual, "turns": parts > 1, "blocks": 2 * groups, "band": BAND}
@@ -150,8 +150,8 @@ def _leaves(form: FragmentRecords, sizes: dict[str, int]) -> bool:
     return 4 * piece * (slab + PADDING) <= max(sizes["stages"] * sizes["tokens"] * COLUMNS, of_w)
 
 
-class ByteWays(Ways):
-    """Ways to divide the product of a weight."""
+class ByteCandidates(Candidates):
+    """Candidates for the product of a weight."""
 
     def __init__(
         self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, promoted: bool, speed: Speed
@@ -172,7 +172,7 @@ class ByteWays(Ways):
         return np.asarray(ceil_div(self.N, rows) * ceil_div(M, of["tokens"]))
 
     def work(self, M: int) -> Work:
-        """See `Ways`."""
+        """See `Candidates`."""
         of, form = self.columns, self.form
         chunks = ceil_div(self.K, COLUMNS * of["records"])
         tokens, cluster, sharing, stay = of["tokens"], of["cluster"], of["sharing"], of["blocks"] > 0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.kernels import PLAIN, Epilogue, Value, in_pieces
-from tilewright.kernels.even_shares import EvenShares, in_panels
 from tilewright.kernels.running_sums import UNIT, can_run, start_of_run
+from tilewright.kernels.stream_k import StreamK, in_panels
 from tilewright.machine import COLUMNS, FragmentRecords
 
 PIECE = 32
@@ -58,7 +58,7 @@ class BytePlan:
     turns : whether warpgroups start products of groups one after the other, so that the others scale sums meanwhile.
     by_tokens : whether blocks that run at once have the same rows of W, and all rows of A, rather than the other way
         around.
-    blocks : that stay and share the tiles evenly (`even_shares`); 0 for a block a tile.
+    blocks : that stay and share the tiles evenly (`stream_k`); 0 for a block a tile.
     running : whether int32 sums run on from group to group (`running_sums`).
     overlaps : whether a product of a group begins before the sums of the one before it are scaled, which takes
         registers for both.
@@ -157,9 +157,9 @@ class BytePlan:
         """Blocks of a cluster of the machine."""
         return self.cluster * self.sharing
 
-    def place_of(self, tile: Any, shares: EvenShares) -> tuple[Value, Value]:
+    def place_of(self, tile: Any, work: StreamK) -> tuple[Value, Value]:
         """A tile's number among those of A's rows, and among those of W's."""
-        return in_panels(tile, shares.tiles // self.wide, self.wide, self.band) if self.blocks else tile
+        return in_panels(tile, work.tiles // self.wide, self.wide, self.band) if self.blocks else tile
 
     @property
     def multiplied(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilewright.language as T
-from tilewright.kernels.even_shares import EvenShares
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
+from tilewright.kernels.stream_k import StreamK
 from tilewright.kernels.values import Tile, Value
 from tilewright.language.roles import Channel
 from tilewright.machine.fragment_codes import COLUMNS
@@ -30,7 +30,7 @@ class Rings:
 
 @dataclass(frozen=True, slots=True)
 class SumsOfA:
-    """Sums of groups of A's columns, [groups, rows], from a stretch's first group and its tile's first row on."""
+    """Sums of groups of A's columns, [groups, rows], from a segment's first group and its tile's first row on."""
 
     S: Tile
     group: Value
@@ -38,13 +38,13 @@ class SumsOfA:
 
 
 @T.macro
-def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: EvenShares, rank: Value) -> None:
-    """The records of a block's stretches."""
+def load_weights(plan: BytePlan, W: Tile, rings: Rings, work: StreamK, rank: Value) -> None:
+    """The records of a block's segments."""
     down, parts, records = W.shape[0], plan.parts * plan.tiles, plan.records
-    for turn in T.serial(shares.turns):
-        tile, begin, count, before = shares.stretch(turn)
+    for turn in T.serial(work.segments):
+        tile, begin, count, before = work.segment(turn)
         if count > 0:
-            _, of_rows = plan.place_of(tile, shares)
+            _, of_rows = plan.place_of(tile, work)
             T.assume(of_rows >= 0)
             block = of_rows if plan.cluster > 1 else of_rows * plan.sharing + rank
             for step in T.serial(count):
@@ -59,12 +59,12 @@ def bring_weights(plan: BytePlan, W: Tile, rings: Rings, shares: EvenShares, ran
 
 
 @T.macro
-def bring_activations(plan: BytePlan, A: Tile, rings: Rings, shares: EvenShares) -> None:
-    """The columns of the rows of A of a block's stretches."""
-    for turn in T.serial(shares.turns):
-        tile, begin, count, before = shares.stretch(turn)
+def load_activations(plan: BytePlan, A: Tile, rings: Rings, work: StreamK) -> None:
+    """The columns of the rows of A of a block's segments."""
+    for turn in T.serial(work.segments):
+        tile, begin, count, before = work.segment(turn)
         if count > 0:
-            of_tokens, _ = plan.place_of(tile, shares)
+            of_tokens, _ = plan.place_of(tile, work)
             T.assume(of_tokens >= 0)
             for step in T.serial(count * plan.records):
                 slot = rings.of_a.acquire(before * plan.records + step)

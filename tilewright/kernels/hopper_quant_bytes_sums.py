@@ -1,4 +1,4 @@
-"""The products of a stretch of K in `byte_quant_matmul`: one sum of all, or a sum for each group that is scaled into a
+"""The products of a segment of K in `byte_quant_matmul`: one sum of all, or a sum for each group that is scaled into a
 total."""
 
 from __future__ import annotations

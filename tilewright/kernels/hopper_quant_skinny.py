@@ -18,15 +18,15 @@ from tilewright.errors import TilewrightError
 from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, ceil_div, speed_of, worker_registers
 from tilewright.kernels.code_table import fill_pairs, table_bytes, table_of_pairs
 from tilewright.kernels.skinny_tiles import (
-    StreamWays,
+    SkinnyCandidates,
     Worker,
-    add_shares,
-    add_tiles,
-    begin,
+    add_partial_tiles,
+    candidates_that_fit,
+    cluster_sums,
     entry_point,
-    fetch,
-    shares_of,
-    stream_ways,
+    start_copies,
+    start_copy,
+    store_cluster_sums,
 )
 from tilewright.machine import COLUMNS, FragmentRecords
 
@@ -138,7 +138,7 @@ def skinny_quant_matmul(
             walk = group, groups
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
-            shares = shares_of((cluster, turns, tokens, rows))
+            shares = cluster_sums((cluster, turns, tokens, rows))
             table = table_of_pairs(form)
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
@@ -147,7 +147,7 @@ def skinny_quant_matmul(
                 with T.role("workers", warps=1, instances=warps, registers=worker_registers(warps)) as worker:
                     first = (rank * warps + worker) * records
                     mine = W, ring, stream, worker, first
-                    begin(*mine, walk, range(stages)[:ahead])
+                    start_copies(*mine, walk, range(stages)[:ahead])
                     if form.is_looked_up:
                         for part in T.serial(-(-16 // warps)):
                             if part * warps + worker < 16:
@@ -167,7 +167,7 @@ def skinny_quant_matmul(
                         if first == whole:
                             for piece in list(range(ceil_div(K % span, step))):
                                 T.copy(A[0, whole * COLUMNS + piece * step], a[piece])
-                    begin(*mine, walk, range(stages)[ahead:])
+                    start_copies(*mine, walk, range(stages)[ahead:])
                     of_a = [T.alloc_fragment((tokens,), "float32") for _ in range(groups_of_a)] if added else []
                     add_columns(a, of_a)
                     codes = T.alloc_fragment((rows, step), dtype)
@@ -216,14 +216,14 @@ def skinny_quant_matmul(
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
-                                fetch(*mine, turn + stages, following)
+                                start_copy(*mine, turn + stages, following)
                         own = found.acquire(turn)
                         T.copy(total, sums[own, worker, :, :])
                         found.publish(turn)
                     if cluster > 1:
-                        add_shares(shares, epilogue, others, C, rank, walk, worker, warps)
+                        store_cluster_sums(shares, epilogue, others, C, rank, walk, worker, warps)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
-                    add_tiles(sums, found, 1, tiles, shares, epilogue, others, C, walk)
+                    add_partial_tiles(sums, found, 1, tiles, shares, epilogue, others, C, walk)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("few_rows", product, tensors, (M, N), epilogue)
@@ -235,8 +235,8 @@ def by_half(row: Value, upper: float, lower: float) -> Value:
 
 
 @functools.lru_cache(maxsize=1024)
-def skinny_quant_ways(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> StreamWays | None:
-    """Ways to divide a product of so many rows; None where there is none.
+def skinny_candidates(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> SkinnyCandidates | None:
+    """Candidates for a product of so many rows; None where there is none.
 
     A worker keeps the columns of A that it multiplies by in registers, sums of many rows besides, and those of A's
     columns for zeros of short groups: 16 workers have fewer than eight.
@@ -247,4 +247,4 @@ def skinny_quant_ways(N: int, K: int, M: int, form: FragmentRecords, speed: Spee
     room = 1024 + table_bytes(form), 4 * form.rows * tokens * SLOTS, 0
     if M > FEW:
         return None
-    return stream_ways((N, K), form, WORKER, speed, tokens, 16 if light else 8, tried, room)
+    return candidates_that_fit((N, K), form, WORKER, speed, tokens, 16 if light else 8, tried, room)

@@ -17,15 +17,15 @@ import tilewright.language as T
 from tilewright.kernels import HOPPER, PLAIN, Epilogue, Speed, Tile, Value, speed_of, worker_registers
 from tilewright.kernels.hopper_quant_skinny import InvalidShares
 from tilewright.kernels.skinny_tiles import (
-    StreamWays,
+    SkinnyCandidates,
     Worker,
-    add_shares,
-    add_tiles,
-    begin,
+    add_partial_tiles,
+    candidates_that_fit,
+    cluster_sums,
     entry_point,
-    fetch,
-    shares_of,
-    stream_ways,
+    start_copies,
+    start_copy,
+    store_cluster_sums,
 )
 from tilewright.machine import COLUMNS, FragmentRecords
 
@@ -206,7 +206,7 @@ def sliced_quant_matmul(
             sums = T.alloc_shared((SLOTS, warps, rows, used), "float32")
             planes = T.alloc_shared((warps, used, span + APART), "int8")
             largest = T.alloc_shared((warps, tokens), "int32")
-            shares = shares_of((cluster, turns, tokens, rows))
+            shares = cluster_sums((cluster, turns, tokens, rows))
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
             tiles = (down - group + groups - 1) // groups
@@ -215,7 +215,7 @@ def sliced_quant_matmul(
                     first = (rank * warps + worker) * records
                     T.assume(first <= (cluster * warps - 1) * records)
                     mine = W, ring, stream, worker, first
-                    begin(*mine, walk, range(stages)[:ahead])
+                    start_copies(*mine, walk, range(stages)[:ahead])
                     T.pdl_sync()
                     T.pdl_trigger()
                     T.assume(M > 0)
@@ -225,7 +225,7 @@ def sliced_quant_matmul(
                     weight = T.alloc_fragment((WIDTH,), "float32")
                     x = T.alloc_fragment((tokens, quads, QUAD), dtype)
                     read(A, first, x)
-                    begin(*mine, walk, range(stages)[ahead:])
+                    start_copies(*mine, walk, range(stages)[ahead:])
                     split(x, planes, largest, worker)
                     load(planes, largest, worker, slices, weight)
                     add_columns(slices, of_slices)
@@ -241,28 +241,28 @@ def sliced_quant_matmul(
                             stream.release(turn)
                             following = group + (turn + stages) * groups
                             if following < down:
-                                fetch(*mine, turn + stages, following)
+                                start_copy(*mine, turn + stages, following)
                         own = found.acquire(turn)
                         for i, j in T.Parallel(rows, WIDTH):
                             if j < used:
                                 sums[own, worker, i, j] = total[i, j] * weight[j]
                         found.publish(turn)
                     if cluster > 1:
-                        add_shares(shares, epilogue, others, C, rank, walk, worker, warps)
+                        store_cluster_sums(shares, epilogue, others, C, rank, walk, worker, warps)
                 with T.role("adders", warps=adders, registers=32 if adders % 4 == 0 else None):
-                    add_tiles(sums, found, SLICES, tiles, shares, epilogue, others, C, walk)
+                    add_partial_tiles(sums, found, SLICES, tiles, shares, epilogue, others, C, walk)
 
     tensors = T.Tensor((down, across, words), "uint32"), T.Tensor((M, K), dtype), T.Tensor((M, N), out)
     return entry_point("one_or_two_rows", product, tensors, (M, N), epilogue)
 
 
 @functools.lru_cache(maxsize=1024)
-def sliced_quant_ways(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> StreamWays | None:
-    """Ways to divide a product of so many rows; None where the kernel has no such rows or records."""
+def sliced_candidates(N: int, K: int, M: int, form: FragmentRecords, speed: Speed = HOPPER) -> SkinnyCandidates | None:
+    """Candidates for a product of so many rows; None where the kernel has no such rows or records."""
     if M > TOKENS or not form.has_bytes or form.sets > 1 or form.zero is not None:
         return None
     room = 2048, SLICES * M * (4 * form.rows * SLOTS + APART), SLICES * M * COLUMNS
-    return stream_ways((N, K), form, WORKER, speed, M, WARPS, (1, 2, 4, 8), room)
+    return candidates_that_fit((N, K), form, WORKER, speed, M, WARPS, (1, 2, 4, 8), room)
 
 
 def exponent_of(most: Value) -> Value:

@@ -4,7 +4,7 @@ wgmma.
 The problem is transposed: rows of W are the instruction's rows, rows of A its columns. Two producers run ahead in rings
 of their own, because weights want long copies and activations little memory. Consumers decode 64 columns of their rows
 into one of two sets of registers while the tensor cores still work on the other. Blocks stay, and share what makes no
-whole wave of tiles evenly (`even_shares`).
+whole wave of tiles evenly (`stream_k`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import tilewright.language as T
 from tilewright.ir.dtypes import dtype as dtype_of
 from tilewright.kernels import PLAIN, Epilogue, Tile, Value, consumer_registers, in_pieces, paired, speed_of, stored
 from tilewright.kernels.code_table import ROWS, fill_pairs, table_of_pairs
-from tilewright.kernels.even_shares import (
-    EvenShares,
-    announce,
-    hand_over,
-    in_panels,
-    own_stretch,
-    take_over,
-    workspaces,
-)
 from tilewright.kernels.grouped_matmul import list_tiles
 from tilewright.kernels.skinny_tiles import entry_point
+from tilewright.kernels.stream_k import (
+    StreamK,
+    add_partial,
+    flag_partial,
+    in_panels,
+    range_of,
+    store_partial,
+    workspaces,
+)
 from tilewright.language.roles import Channel
 from tilewright.language.trace import PrimFunc
 from tilewright.machine import COLUMNS, FragmentRecords
@@ -39,7 +39,7 @@ Others: TypeAlias = tuple[Tile, Tile, Tile | None]
 
 Place: TypeAlias = tuple[Value, Value, Value]
 
-Stretch: TypeAlias = tuple[Value, Value, Value]
+Segment: TypeAlias = tuple[Value, Value, Value]
 """Copies of weights that a block takes of a tile: the first one, how many, and how many it has taken before."""
 
 Slot: TypeAlias = tuple[Value, int]
@@ -139,7 +139,7 @@ def wgmma_quant_matmul(
     pieces = in_pieces(tokens, SLAB)
     heights = (tokens, *lower)
     written = max(2, halves)  # times 64 columns that stand in the text: compilers take longer over more
-    in_turns = warpgroups == 2 and not promoted and tokens >= 64
+    ping_pong = warpgroups == 2 and not promoted and tokens >= 64
     unit = form.lifted_unit if lifted and not promoted else 1.0
     decodes_ahead = tokens >= BOXED and not promoted
     boxed = tokens >= BOXED and not experts and leaves_in_boxes(N, out, epilogue)
@@ -161,14 +161,14 @@ def wgmma_quant_matmul(
 
     @T.macro
     def multiply(
-        which: Value, rings: Rings, codes: list[Tile], total: Tile, stretch: Stretch, left: Value | None, steps: Value
+        which: Value, rings: Rings, codes: list[Tile], total: Tile, segment: Segment, left: Value | None, steps: Value
     ) -> None:
         """Codes are scaled in registers; one accumulator takes all products, of as many rows of A as are left.
 
         Who has started a product decodes the next 64 columns. Where tiles are high the first ones of the next tile are
         decoded beside the last product of this one, if the block's `steps` copies go on.
         """
-        (a_ring, _, activations, weights, _), (_, count, before) = rings, stretch
+        (a_ring, _, activations, weights, _), (_, count, before) = rings, segment
         ends = before + count
         T.clear(total)
         for step in T.serial(count):
@@ -217,16 +217,16 @@ def wgmma_quant_matmul(
     @T.macro
     def multiply_slot(operand: Tile, a_ring: Tile, slot: Slot, total: Tile, height: int, begins: Value) -> None:
         """A product with so many rows of A, in this warpgroup's turn."""
-        if in_turns:
+        if ping_pong:
             T.take_turn(begins)
         T.wgmma_gemm(operand, a_ring[slot[0], slot[1], 0:height, :], total[0:own, 0:height], transpose_B=True)
-        if in_turns:
+        if ping_pong:
             T.pass_turn()
 
     @T.macro
-    def multiply_by_groups(which: Value, rings: Rings, codes: list[Tile], total: Tile, stretch: Stretch) -> None:
+    def multiply_by_groups(which: Value, rings: Rings, codes: list[Tile], total: Tile, segment: Segment) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
-        (a_ring, w_ring, activations, weights, table), (_, count, before) = rings, stretch
+        (a_ring, w_ring, activations, weights, table), (_, count, before) = rings, segment
         sums = T.alloc_fragment((own, tokens), "float32")
         scale = T.alloc_fragment((own,), "float32")
         T.clear(total)
@@ -351,7 +351,7 @@ def wgmma_quant_matmul(
         space: tuple[Tile, Tile],
         runs: Runs,
         C: Tile,
-        shares: EvenShares,
+        work: StreamK,
         rank: Value,
     ) -> None:
         """What a warpgroup does."""
@@ -362,40 +362,40 @@ def wgmma_quant_matmul(
         if form.is_looked_up:
             fill_pairs(form, table, which * (ROWS // warpgroups), ROWS // warpgroups)
             T.sync_threads(FILLED, 128 * warpgroups)
-        if decodes_ahead and shares.steps > 0:
+        if decodes_ahead and work.steps > 0:
             decode_first(which, rings, codes[0], 0)
         worked: Value = T.alloc_var("int32", 0)
-        for turn in T.serial(shares.turns):
-            tile, begin, count, before = shares.stretch(turn)
+        for turn in T.serial(work.segments):
+            tile, begin, count, before = work.segment(turn)
             worked = worked + count
             if count > 0:
                 if promoted:
                     multiply_by_groups(which, rings, codes, total, (begin, count, before))
                 else:
-                    left = left_of(tile, shares, runs, rank)
-                    multiply(which, rings, codes, total, (begin, count, before), left, shares.steps)
+                    left = left_of(tile, work, runs, rank)
+                    multiply(which, rings, codes, total, (begin, count, before), left, work.steps)
                 T.pdl_sync()
                 if begin > 0:
-                    place = (shares.own * sharing + rank) * warpgroups + which
-                    hand_over([total], partial, place, LEFT, 128 * warpgroups)
+                    place = (work.own * sharing + rank) * warpgroups + which
+                    store_partial([total], partial, place, LEFT, 128 * warpgroups)
                 else:
                     if begin + count < chunks:
-                        following, behind = shares.peers(tile)
+                        following, behind = work.peers(tile)
                         first = (following * sharing + rank) * warpgroups + which
-                        take_over([total], partial, done, first, behind - following, sharing * warpgroups)
-                    row, expert, first_token, end = place_of(tile, shares.tiles, runs, rank)
+                        add_partial([total], partial, done, first, behind - following, sharing * warpgroups)
+                    row, expert, first_token, end = place_of(tile, work.tiles, runs, rank)
                     T.assume(row >= 0)
                     T.assume(expert >= 0)
                     T.assume(first_token >= 0)
                     store(which, total, staged, others, C, (expert, first_token, end), row * rows + which * own)
-        if in_turns and worked > 0:
+        if ping_pong and worked > 0:
             T.end_turns()
 
-    def left_of(tile: Value, shares: EvenShares, runs: Runs, rank: Value) -> Value | None:
+    def left_of(tile: Value, work: StreamK, runs: Runs, rank: Value) -> Value | None:
         """Rows of A from a tile's first to its run's end, where that makes a difference."""
         if not lower:
             return None
-        _, _, first_token, end = place_of(tile, shares.tiles, runs, rank)
+        _, _, first_token, end = place_of(tile, work.tiles, runs, rank)
         return end - first_token
 
     def place_of(tile: Value, listed: Value, runs: Runs, rank: Value) -> tuple[Value, Value, Value, Value]:
@@ -407,12 +407,12 @@ def wgmma_quant_matmul(
         return row, runs[0][entry], runs[1][entry], runs[2][entry]
 
     @T.macro
-    def bring_weights(W: Tile, w_ring: Tile, weights: Channel, runs: Runs, shares: EvenShares, rank: Value) -> None:
-        """The records of a block's stretches."""
-        for turn in T.serial(shares.turns):
-            tile, begin, count, before = shares.stretch(turn)
+    def load_weights(W: Tile, w_ring: Tile, weights: Channel, runs: Runs, work: StreamK, rank: Value) -> None:
+        """The records of a block's segments."""
+        for turn in T.serial(work.segments):
+            tile, begin, count, before = work.segment(turn)
             if count > 0:
-                row, expert, _, _ = place_of(tile, shares.tiles, runs, rank)
+                row, expert, _, _ = place_of(tile, work.tiles, runs, rank)
                 T.assume(row >= 0)
                 T.assume(expert >= 0)
                 T.assume(expert < max(1, experts))
@@ -427,30 +427,30 @@ def wgmma_quant_matmul(
                     weights.publish(before + step)
 
     @T.macro
-    def bring_activations(A: Tile, ring: Ring, runs: Runs, shares: EvenShares, rank: Value) -> None:
-        """The columns of the rows of A of a block's stretches."""
-        for turn in T.serial(shares.turns):
-            tile, begin, count, before = shares.stretch(turn)
+    def load_activations(A: Tile, ring: Ring, runs: Runs, work: StreamK, rank: Value) -> None:
+        """The columns of the rows of A of a block's segments."""
+        for turn in T.serial(work.segments):
+            tile, begin, count, before = work.segment(turn)
             if count > 0:
-                _, _, first_token, _ = place_of(tile, shares.tiles, runs, rank)
+                _, _, first_token, _ = place_of(tile, work.tiles, runs, rank)
                 T.assume(first_token >= 0)
-                left = left_of(tile, shares, runs, rank)
-                bring_rows(A, ring, first_token, left, heights, (begin, count, before))
+                left = left_of(tile, work, runs, rank)
+                load_rows(A, ring, first_token, left, heights, (begin, count, before))
 
     @T.macro
-    def bring_rows(
-        A: Tile, ring: Ring, first_token: Value, left: Value | None, among: Heights, stretch: Stretch
+    def load_rows(
+        A: Tile, ring: Ring, first_token: Value, left: Value | None, among: Heights, segment: Segment
     ) -> None:
-        """The columns of a stretch's rows of A: as many rows as the lowest of some heights that holds what is left."""
+        """The columns of a segment's rows of A: as many rows as the lowest of some heights that holds what is left."""
         if len(among) == 1 or left > among[1]:
-            bring_columns(A, ring, first_token, among[0], stretch)
+            load_columns(A, ring, first_token, among[0], segment)
         else:
-            bring_rows(A, ring, first_token, left, among[1:], stretch)
+            load_rows(A, ring, first_token, left, among[1:], segment)
 
     @T.macro
-    def bring_columns(A: Tile, ring: Ring, first_token: Value, height: int, stretch: Stretch) -> None:
-        """The columns of a stretch, of so many rows of A."""
-        (a_ring, activations), (begin, count, before) = ring, stretch
+    def load_columns(A: Tile, ring: Ring, first_token: Value, height: int, segment: Segment) -> None:
+        """The columns of a segment, of so many rows of A."""
+        (a_ring, activations), (begin, count, before) = ring, segment
         for step in T.serial(count * slots):
             slot = activations.acquire(before * slots + step)
             column = begin * records * COLUMNS + step * halves * HALF
@@ -466,8 +466,8 @@ def wgmma_quant_matmul(
                 T.pdl_sync()  # the list was made by the kernel before
             entries = T.ceildiv(M, tokens) if runs is None else runs[-1][0]
             tiles = entries * wide
-            first, held, head = own_stretch(tiles, chunks, groups, block // sharing)
-            shares = EvenShares(tiles, chunks, groups, block // sharing, first, held, head)
+            first, held, head = range_of(tiles, chunks, groups, block // sharing)
+            work = StreamK(tiles, chunks, groups, block // sharing, first, held, head)
             rank = block % sharing if sharing > 1 else 0
             a_ring = T.alloc_shared((stages, halves, tokens, HALF), dtype)
             w_ring = T.alloc_shared((weight_stages, all_parts, records, words), "uint32")
@@ -482,16 +482,16 @@ def wgmma_quant_matmul(
             with T.roles():
                 with T.role("consumers", warps=4, instances=warpgroups, registers=registers) as which:
                     others, space = (factor, bias, residual), (partial, done)
-                    consume(which, rings, staged, others, space, runs, C, shares, rank)
+                    consume(which, rings, staged, others, space, runs, C, work, rank)
                 with T.role("weights", warps=1, registers=40):
-                    bring_weights(W, w_ring, weights, runs, shares, rank)
+                    load_weights(W, w_ring, weights, runs, work, rank)
                 with T.role("activations", warps=2, registers=40):
                     T.pdl_sync()
                     T.pdl_trigger()
-                    bring_activations(A, (a_ring, activations), runs, shares, rank)
+                    load_activations(A, (a_ring, activations), runs, work, rank)
                 with T.role("messenger", warps=1, registers=40):
-                    announce(
-                        shares, done, (shares.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128 * warpgroups
+                    flag_partial(
+                        work, done, (work.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128 * warpgroups
                     )
 
     Weight, Activations, Result = (

@@ -1,8 +1,8 @@
 """How `wgmma_quant_matmul` is divided: tiles, slots and blocks, and what a launch with them does (`roofline.Work`).
 
 What is said in operations and cycles fits 1,100 launches for 95 products on an H200 (int4 by float16, 2 to 7135 rows,
-24 November 2026): of the ways that were tried for a product the model chose some that were 1.3% slower than the best,
-on average.
+24 November 2026): of the candidates that were timed for a product the model chose some that were 1.3% slower than
+the best, on average.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.grouped_matmul import expected_tiles, runs_with_rows
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
 from tilewright.kernels.hopper_quant_wgmma import BOXED, HALF, PADDING, SLAB, staged_bytes
-from tilewright.kernels.repertoire import MOST, Ways, groups_of
+from tilewright.kernels.repertoire import MOST, Candidates, groups_of
 from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.tuning import Candidate
 
@@ -59,11 +59,11 @@ BAND = 4
 
 
 KINDS = MOST - 4
-"""Divisions of a weight: kernels for 1, 2, 8 and 16 rows stand beside them (`hopper_quant.few_rows_ways`)."""
+"""Divisions of a weight: kernels for 1, 2, 8 and 16 rows stand beside them (`hopper_quant.small_candidates`)."""
 
 
 @functools.lru_cache(maxsize=256)
-def wgmma_quant_ways(
+def wgmma_quant_candidates(
     N: int,
     K: int,
     form: FragmentRecords,
@@ -71,10 +71,10 @@ def wgmma_quant_ways(
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
     few: int = 0,
-) -> WgmmaWays:
-    """All ways to divide the product of a weight: every tile, low ones in long copies of W as well as in short ones, on
+) -> WgmmaCandidates:
+    """Candidates for the product of a weight: every tile, low ones in long copies of W as well as in short ones, on
     all multiprocessors or on as many as tiles of whole columns make, in pairs where the tiles across W make pairs;
-    calls of `few` rows go another way."""
+    another kernel serves calls of up to `few` rows."""
     found = []
     for tiles, highest in HIGHEST.items():
         heights = heights_of(form.operand, highest)
@@ -86,18 +86,18 @@ def wgmma_quant_ways(
                 if sharing != pairs:
                     groups.pop()
                 found += [{**sizes, "sharing": sharing, "blocks": sharing * one} for one in groups]
-    return WgmmaWays(found, N, K, form, speed, few)
+    return WgmmaCandidates(found, N, K, form, speed, few)
 
 
-class WgmmaWays(Ways):
-    """Ways to divide the product of a weight."""
+class WgmmaCandidates(Candidates):
+    """Candidates for the product of a weight."""
 
     def __init__(self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, speed: Speed, few: int) -> None:
         super().__init__(of, speed, KINDS, few)
         self.N, self.K, self.form = N, K, form
 
     def work(self, M: int) -> Work:
-        """See `Ways`."""
+        """See `Candidates`."""
         of, form = self.columns, self.form
         tokens, sharing, rows = of["tokens"], of["sharing"], 128 * of["tiles"]
         down, groups = ceil_div(M, tokens), of["blocks"] // sharing

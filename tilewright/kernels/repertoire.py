@@ -1,4 +1,4 @@
-"""Ways to divide a product, and which few kernels serve calls with any number of rows: those whose times, together, are
+"""Candidates for a product, and which few kernels serve calls with any number of rows: those whose times, together, are
 nearest the best for each number, and some that are made for numbers of rows that calls really have."""
 
 from __future__ import annotations
@@ -143,15 +143,15 @@ def groups_of(wide: int, most: int) -> list[int]:
     return [*sorted(whole), most]
 
 
-class Ways:
-    """Ways to divide the product of a weight: what each does (`work`, of whoever has such ways), and so how long it
-    takes.
+class Candidates:
+    """Candidates for the product of a weight, each a kernel's sizes, and their estimated times: a subclass counts the
+    `work` of each.
 
     Attributes
     ----------
-    of : sizes that a kernel is called with.
-    columns : their numbers by name, one a way.
-    most, few : kernels that calls run, and the rows up to which they go another way.
+    of : the candidates: sizes by name.
+    columns : an array of every size, one element a candidate.
+    most, few : kernels that calls run, and the rows up to which another kernel serves them.
     """
 
     def __init__(self, of: list[dict[str, int]], speed: Speed, most: int = MOST, few: int = 0) -> None:
@@ -164,26 +164,26 @@ class Ways:
         raise NotImplementedError
 
     def fits(self, M: int) -> np.ndarray | bool:
-        """Which ways serve so many rows."""
+        """Which candidates serve so many rows."""
         return True
 
     def cycles(self, M: int) -> np.ndarray:
-        """What launches for so many rows take; infinite where a way does not serve them."""
+        """What launches for so many rows take; infinite where a candidate does not serve them."""
         return np.where(self.fits(M), took(self.work(M), self.speed), np.inf)
 
     @functools.cached_property
     def kernels(self) -> Kernels[int]:
-        """Those of all ways that calls run, by number: a few, so that each number of rows has one that suits it."""
+        """The candidates that calls run, by number: a few, so that one of them suits each number of rows."""
         rows = [M for M in ROWS if self.few < M]
         serving = repertoire(np.array([self.cycles(M) for M in rows]), self.most - OWN, rows)
         return Kernels(serving, self.most)
 
     def choice(self, M: int) -> dict[str, int]:
-        """Of the ways that serve the weight the fastest for so many rows."""
+        """Of the candidates that serve the weight the fastest for so many rows."""
         times = self.cycles(M)
-        return self.of[self.kernels.of(M, lambda way: float(times[way]), lambda: int(times.argmin()))]
+        return self.of[self.kernels.of(M, lambda index: float(times[index]), lambda: int(times.argmin()))]
 
     def ranked(self, M: int) -> Iterator[dict[str, int]]:
-        """All ways that serve so many rows, the fastest first."""
+        """All candidates that serve so many rows, the fastest first."""
         times = self.cycles(M)
-        yield from (self.of[way] for way in np.argsort(times, kind="stable") if np.isfinite(times[way]))
+        yield from (self.of[index] for index in np.argsort(times, kind="stable") if np.isfinite(times[index]))

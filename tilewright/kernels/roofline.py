@@ -232,7 +232,7 @@ def _shallow(work: Work, speed: Speed) -> Number:
 
 
 def handed_over(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:
-    """Tiles of so many steps along K that groups of blocks share evenly (`even_shares`): steps of each group, and the
+    """Tiles of so many steps along K that groups of blocks share evenly (`stream_k`): steps of each group, and the
     cycles in which they hand `sums` of a tile to one another."""
     share = np.where(shared > 0, np.maximum(ceil_div(shared * steps, groups), least_share(steps)), 0)
     peers = ceil_div(steps, np.maximum(share, 1)) - 1

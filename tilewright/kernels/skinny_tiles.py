@@ -1,5 +1,5 @@
-"""What the kernels of few rows of A by low-bit records share: a worker's copies, adders, and what becomes of the sums
-of a tile of W's rows.
+"""What the kernels of low-bit weights for small M share: a worker's copies, the adding warps, and the epilogue of a
+tile of W's rows.
 
 Every worker, a warp, streams the records of its columns through a ring of its own; the blocks of a cluster divide K
 among them.
@@ -15,7 +15,7 @@ import numpy as np
 
 import tilewright.language as T
 from tilewright.kernels import BESIDE, SHARED_BYTES, Epilogue, Speed, Tile, Value, Work, ceil_div, stored
-from tilewright.kernels.repertoire import Ways
+from tilewright.kernels.repertoire import Candidates
 from tilewright.kernels.tiles import CLUSTERS
 from tilewright.language.roles import Channel
 from tilewright.language.tensors import TensorType
@@ -58,8 +58,8 @@ class Worker:
     columns: int
 
 
-class StreamWays(Ways):
-    """Ways to divide a product of a few rows among workers that stream records."""
+class SkinnyCandidates(Candidates):
+    """Candidates for a product of a few rows among workers that stream records."""
 
     def __init__(
         self, of: list[dict[str, int]], N: int, K: int, form: FragmentRecords, worker: Worker, speed: Speed
@@ -68,7 +68,7 @@ class StreamWays(Ways):
         self.N, self.K, self.form, self.worker = N, K, form, worker
 
     def work(self, M: int) -> Work:
-        """See `Ways`."""
+        """See `Candidates`."""
         of, form, worker = self.columns, self.form, self.worker
         warps, records, cluster = of["warps"], of["records"], of["cluster"]
         down, _, words = form.shape(self.N, self.K)
@@ -99,7 +99,7 @@ class StreamWays(Ways):
         )
 
 
-def stream_ways(
+def candidates_that_fit(
     size: tuple[int, int],
     form: FragmentRecords,
     worker: Worker,
@@ -108,8 +108,8 @@ def stream_ways(
     most: int,
     tried: Sequence[int],
     room: tuple[int, int, int],
-) -> StreamWays | None:
-    """Ways whose blocks have room for two copies of each worker; None where there is none.
+) -> SkinnyCandidates | None:
+    """Candidates whose blocks have room for two copies of each worker; None where there is none.
 
     Parameters
     ----------
@@ -131,11 +131,11 @@ def stream_ways(
         if warps <= most and stages >= 2:
             sizes = {"tokens": tokens, "warps": warps, "records": records, "stages": stages}
             fit.append({**sizes, "cluster": cluster, "blocks": blocks})
-    return StreamWays(fit, *size, form, worker, speed) if fit else None
+    return SkinnyCandidates(fit, *size, form, worker, speed) if fit else None
 
 
 @T.macro
-def fetch(W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, turn: Value, tile: Value) -> None:
+def start_copy(W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, turn: Value, tile: Value) -> None:
     """Start the copy of a tile's records, from `first` on, to a worker's part of `ring` [workers, slots, records,
     words]."""
     slot = stream.acquire(turn)
@@ -144,7 +144,7 @@ def fetch(W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, tur
 
 
 @T.macro
-def begin(
+def start_copies(
     W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, walk: tuple[Value, int], turns: Sequence[int]
 ) -> None:
     """Start the copies of a worker's first tiles; `walk` is where the cluster begins and how far apart its tiles
@@ -154,7 +154,7 @@ def begin(
     for turn in list(turns):
         tile = group + turn * groups
         if tile < down and first + ring.shape[2] <= across:
-            fetch(W, ring, stream, worker, first, turn, tile)
+            start_copy(W, ring, stream, worker, first, turn, tile)
 
 
 @T.macro
@@ -175,13 +175,13 @@ def store(result: Tile, epilogue: Epilogue, others: tuple[Tile, ...], C: Tile, f
             C[i, first + j] = stored(value, C.dtype)
 
 
-def shares_of(shape: tuple[int, int, int, int]) -> Tile | None:
-    """What the blocks of a cluster hand over, [blocks, turns, tokens, rows]; nothing where there is one block."""
+def cluster_sums(shape: tuple[int, int, int, int]) -> Tile | None:
+    """Shared memory for partial sums, [blocks, tiles, tokens, rows]; None where a cluster has one block."""
     return T.alloc_shared(shape, "float32") if shape[0] > 1 else None
 
 
 @T.macro
-def add_tiles(
+def add_partial_tiles(
     sums: Tile,
     found: Channel,
     columns: int,
@@ -192,15 +192,14 @@ def add_tiles(
     C: Tile,
     walk: tuple[Value, int],
 ) -> None:
-    """What the adders do: add up what the workers of the block found for a tile, always in the same order.
+    """The adding warps: add the partial sums that the workers of the block have of a tile, always in the same order.
 
     Parameters
     ----------
     sums, found : [slots, workers, rows, tokens * columns], and the channel that they come by.
     columns : in which workers hold the sum of a row of A.
     tiles : how many the block works on; `walk` is where its cluster begins and how far apart they are.
-    shares : where the blocks of a cluster leave their sums, [blocks, turns, tokens, rows]; None where one block stores
-        them itself.
+    shares : shared memory for the partial sums of a cluster (`cluster_sums`); None where one block stores its own.
     """
     _, warps, rows, width = sums.shape
     tokens = width // columns
@@ -228,7 +227,7 @@ def add_tiles(
 
 
 @T.macro
-def add_shares(
+def store_cluster_sums(
     shares: Tile,
     epilogue: Epilogue,
     others: tuple[Tile | None, ...],
@@ -238,10 +237,9 @@ def add_shares(
     worker: Value,
     warps: int,
 ) -> None:
-    """What the workers do last: add what the blocks of the cluster found for the tiles that are this one's to store, in
-    order of the blocks.
+    """Add the partial sums of the cluster's blocks, in order of the blocks, for the tiles that this block stores.
 
-    The blocks of a cluster store its tiles in turn, and the workers of a block share these.
+    The workers do this last. Tiles go round robin to the blocks of a cluster, and within a block to its workers.
     """
     cluster, turns, tokens, rows = shares.shape
     group, groups = walk

@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cuda" / "programs"))
 from sparse_matmul import sparse_parts
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.few_rows_matmul import FewRowsWays
-from tilewright.kernels.fragment_matmul import FragmentWays
+from tilewright.kernels.few_rows_matmul import FewRowsCandidates
+from tilewright.kernels.fragment_matmul import FragmentCandidates
 from tilewright.kernels.grouped_matmul import group_tiles
 from tilewright.kernels.hopper_quant_wgmma_choice import expert_quant_choices
 from tilewright.kernels.roofline import HOPPER, hopper_speed
@@ -29,8 +29,8 @@ LOG = Path(__file__).parents[3] / "benchmarks" / "results" / "2026-11-27-h200-ch
 
 
 def few_rows(problem: dict[str, Any]) -> dict[str, Any]:
-    ways = FewRowsWays(problem["N"], problem["K"], "float8_e4m3fn", HOPPER, problem["transpose_B"])
-    return next(ways.ranked(problem["M"]))
+    candidates = FewRowsCandidates(problem["N"], problem["K"], "float8_e4m3fn", HOPPER, problem["transpose_B"])
+    return next(candidates.ranked(problem["M"]))
 
 
 def grouped(problem: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def sparse(problem: dict[str, Any]) -> dict[str, Any]:
 
 def fragments(problem: dict[str, Any]) -> dict[str, Any]:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
-    return next(FragmentWays(problem["N"], problem["K"], form, HOPPER, 166_912).ranked(problem["M"]))  # an A100's
+    return next(FragmentCandidates(problem["N"], problem["K"], form, HOPPER, 166_912).ranked(problem["M"]))  # an A100's
 
 
 CHOOSERS = {

@@ -12,7 +12,7 @@ import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.epilogue import Epilogue
 from tilewright.kernels.hopper_quant_bytes import byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
 from tilewright.kernels.hopper_quant_bytes_plan import PIECE
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.hopper_quant_wgmma_choice import SHARED_BYTES
@@ -186,7 +186,7 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
     for N, K in ((28672, 8192), (8192, 28672), (4096, 4096), (1000, 704), (33, 64)):
         _, across, words = form.shape(N, K)
         for M in (1, 16, 17, 64, 100, 200, 256, 4096, 1 << 30):
-            sizes = byte_quant_ways(N, K, form, promoted, promoted and can_run(form, 0, "int8")).choice(M)
+            sizes = byte_quant_candidates(N, K, form, promoted, promoted and can_run(form, 0, "int8")).choice(M)
             slab = 64 * sizes["warpgroups"]
             rows = slab * sizes["tiles"]
             of_a = sizes["stages"] * sizes["tokens"] * COLUMNS
@@ -201,9 +201,9 @@ def test_choices_fit_a_multiprocessor_and_cover_the_columns(form: FragmentRecord
 def test_two_blocks_bring_whole_shares_of_what_both_multiply() -> None:
     """A block's share of a part of A is a multiple of eight rows: zeros of any size have parts of a quarter of a tile."""
     for zero in (None, WIDE):
-        ways = byte_quant_ways(8192, 4096, FragmentRecords(4, INT8, HALF, zero), True)
-        assert all(one["part"] % (8 * one["sharing"]) == 0 for one in ways.of)
-        assert any(one["sharing"] == 2 and one["blocks"] for one in ways.of)
+        candidates = byte_quant_candidates(8192, 4096, FragmentRecords(4, INT8, HALF, zero), True)
+        assert all(one["part"] % (8 * one["sharing"]) == 0 for one in candidates.of)
+        assert any(one["sharing"] == 2 and one["blocks"] for one in candidates.of)
 
 
 def test_the_text_decodes_four_codes_with_a_shift_and_a_mask() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import tilewright
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul, skinny_quant_ways
+from tilewright.kernels.hopper_quant_skinny import skinny_candidates, skinny_quant_matmul
 from tilewright.machine import E2M1, FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
@@ -100,9 +100,9 @@ def test_activations_are_asked_for_before_lanes_exchange_any() -> None:
 def test_choices_cover_all_columns(N: int, K: int, M: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     _, across, _ = form.shape(N, K)
-    ways = skinny_quant_ways(N, K, M, form)
-    assert ways is not None and len(ways.of) >= 3
-    for way in ways.of:
+    candidates = skinny_candidates(N, K, M, form)
+    assert candidates is not None and len(candidates.of) >= 3
+    for way in candidates.of:
         assert way["tokens"] >= M
         assert way["cluster"] * way["warps"] * way["records"] >= -(-K // 128)
         assert across % way["records"] == 0
@@ -111,9 +111,9 @@ def test_choices_cover_all_columns(N: int, K: int, M: int) -> None:
 def test_no_register_spills_where_it_counts() -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
     for M in (1, 16):
-        ways = skinny_quant_ways(28672, 8192, M, form)
-        assert ways is not None
-        choice = next(ways.ranked(M))
+        candidates = skinny_candidates(28672, 8192, M, form)
+        assert candidates is not None
+        choice = next(candidates.ranked(M))
         resources = kernel(28672, 8192, form, **choice).resources()["few_rows_kernel"]
         assert resources["spill_store_bytes"] == 0 and resources["stack_bytes"] == 0
 

@@ -10,7 +10,7 @@ import pytest
 import tilewright
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
-from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_ways
+from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_candidates
 from tilewright.machine.fragment_records import FragmentRecords
 
 TARGET = "cuda -arch=sm_90a"
@@ -163,7 +163,7 @@ def test_codes_scaled_by_one_operation_are_rounded_once(bits: int, operand: str)
 @pytest.mark.parametrize(("N", "K", "M"), [(28672, 8192, 32), (28672, 8192, 2048)])
 def test_text_is_asynchronous_and_keeps_its_registers(N: int, K: int, M: int) -> None:
     form = FragmentRecords(4, ALL["float16"], ALL["float16"])
-    choice = wgmma_quant_ways(N, K, form).choice(M)
+    choice = wgmma_quant_candidates(N, K, form).choice(M)
     kernel = tilewright.compile(wgmma_quant_matmul.trace(N, K, form, **choice), target=TARGET)
     text = kernel.get_kernel_source()
     assert "tw::wgmma_rs<" in text and "tw::bulk_load_hint(" in text and "tw::tma_load" in text

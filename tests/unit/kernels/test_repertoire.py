@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import hopper_quant, hopper_speed
 from tilewright.kernels.attention_tiles import Attention
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
 from tilewright.kernels.repertoire import MOST, OWN, WORTH, Kernels, repertoire
 from tilewright.kernels.tile_choice import DenseProduct, kernels_of, parts_for
 from tilewright.kernels.tiles import PROMOTED, cycles_of_parts
@@ -114,6 +114,8 @@ def test_low_bit_kernels_of_a_weight_are_few(N: int, K: int, cores: int) -> None
     assert max(sizes["blocks"] for sizes, _ in of_halves) <= cores
     for operand, promoted in (("int8", False), ("float8_e4m3fn", True)):
         bytes_form = FragmentRecords(4, ALL[operand], ALL["float16"] if promoted else None)
-        of_bytes = [byte_quant_ways(N, K, bytes_form, promoted, speed=hopper_speed(cores)).choice(M) for M in ROWS]
+        of_bytes = [
+            byte_quant_candidates(N, K, bytes_form, promoted, speed=hopper_speed(cores)).choice(M) for M in ROWS
+        ]
         assert len({repr(sizes) for sizes in of_bytes}) <= MOST
         assert max(sizes["blocks"] for sizes in of_bytes) <= cores

@@ -15,7 +15,7 @@ from tilewright.formats import Format
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.kernels import Epilogue, Request, WeightFacts, speed_of
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
 from tilewright.kernels.running_sums import MODERATE, can_run
 from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, torch_type
@@ -149,9 +149,9 @@ class Bytes(Tier):
         running = plan.moderate and plan.is_promoted and request.out in ("float16", "bfloat16")
         running = running and can_run(plan.form, plan.offset, request.activations)
         columns = -(-facts.K // WHOLE) * WHOLE
-        ways = byte_quant_ways(facts.N, columns, plan.form, plan.is_promoted, running, speed_of(machine.arch))
-        yield ways.choice(rows)
-        yield from ways.ranked(rows)
+        found = byte_quant_candidates(facts.N, columns, plan.form, plan.is_promoted, running, speed_of(machine.arch))
+        yield found.choice(rows)
+        yield from found.ranked(rows)
 
     def _plan(self, weight: PackedWeight, request: Request) -> tuple[HeldPlan, ByteCoding]:
         coding = byte_coding_of(weight.facts.format, request.activations)

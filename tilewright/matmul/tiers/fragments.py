@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels import Epilogue, Request, WeightFacts, speed_of
-from tilewright.kernels.fragment_matmul import FragmentWays, fragment_matmul
+from tilewright.kernels.fragment_matmul import FragmentCandidates, fragment_matmul
 from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.machine import Arch, FragmentRecords
@@ -66,7 +66,7 @@ class Fragments(Tier):
                 facts.N, columns, rows, form, request.out, _epilogue(weight, form, request), speed_of(arch)
             )
             return
-        yield from FragmentWays(facts.N, columns, form, speed_of(arch), arch.shared_bytes).ranked(rows)
+        yield from FragmentCandidates(facts.N, columns, form, speed_of(arch), arch.shared_bytes).ranked(rows)
 
     def prepare(
         self, weight: PackedWeight, request: Request, machine: Machine, example: Array, options: Candidate

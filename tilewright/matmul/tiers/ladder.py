@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.ir.dtypes import ALL, UINT32
 from tilewright.kernels import Epilogue, Request, Speed, WeightFacts, speed_of
 from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
-from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_ways, fitted
+from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates, fitted
 from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.tiers.base import Machine, Prepared, kept_under, made_once
@@ -64,7 +64,7 @@ which pays for more rows."""
 
 def choice(N: int, K: int, M: int, speed: Speed) -> dict[str, int]:
     """The sizes that the kernel is called with for up to `M` rows of A, found on an H200."""
-    sizes = byte_quant_ways(N, K, FORM, False, speed=speed).choice(M)
+    sizes = byte_quant_candidates(N, K, FORM, False, speed=speed).choice(M)
     if sizes["tokens"] == 256:
         # Slots of both operands as deep; blocks that run at once share the weight, in the second-level cache.
         return {**sizes, "sharing": 1, "records": 1, "stages": 5, "weight_stages": 4, "by_tokens": True}

@@ -5,7 +5,7 @@ import pytest
 from cuda_gemm import operands, product
 from test_cuda_dense import on_hopper, run
 
-from tilewright.kernels.few_rows_matmul import FewRowsWays, InvalidSplits, TooManyRows, few_rows_matmul
+from tilewright.kernels.few_rows_matmul import FewRowsCandidates, InvalidSplits, TooManyRows, few_rows_matmul
 from tilewright.kernels.roofline import HOPPER
 
 
@@ -35,7 +35,7 @@ def test_parts_that_no_cluster_has():
 
 def division(N, K, dtype="bfloat16", rows=1, transpose_B=True):
     """Rows of the weight in a tile, parts of K and slots of a ring."""
-    return tuple(next(FewRowsWays(N, K, dtype, HOPPER, transpose_B).ranked(rows)).values())
+    return tuple(next(FewRowsCandidates(N, K, dtype, HOPPER, transpose_B).ranked(rows)).values())
 
 
 def test_k_is_split_where_too_little_would_be_on_its_way():

@@ -1,10 +1,10 @@
-"""Tiles of a product dealt to blocks that stay, so that all end together: what makes no whole wave is divided along K.
+"""Stream-K: persistent blocks compute whole tiles, and split the tiles of the last partial wave along K.
 
-Groups of blocks first share the tiles that are too few for a wave: laid end to end, their steps along K are cut into as
-many equal stretches as there are groups. Then each group takes every so many-th of the others. A stretch that begins
-inside a tile leaves its sums in a workspace; who has the tile's first steps adds them, in order, so that results repeat
-bit by bit. Stretches are dealt from the last block down: a block only ever waits for blocks of smaller numbers, which
-the machine starts before it.
+Groups of blocks begin with the tiles of the partial wave. The steps along K of all of them, one tile after the other,
+are divided into equal ranges, one a group. The steps of a range that belong to one tile are a segment. Whole tiles
+follow, each a segment too. A segment that begins inside a tile stores its partial sums in a workspace. The group with
+the tile's first steps adds them in order, so that results are the same in every run. The last block has the first
+range: a block only waits for blocks with smaller numbers, which the machine starts before it.
 """
 
 from __future__ import annotations
@@ -19,32 +19,29 @@ HELD, PIECE = 16, 8
 """Rows of sums that a warp holds, and columns of them in one piece of its registers."""
 
 
-def share_of(tiles: Value, chunks: int, groups: int) -> Value:
-    """Steps of shared tiles that each of so many groups takes, the last of them none where there are few; never more
-    than a tile has."""
+def range_length(tiles: Value, chunks: int, groups: int) -> Value:
+    """Steps of the partial wave that each group takes, at most those of a tile; groups may be left without any."""
     return T.max(T.ceildiv(tiles % groups * chunks, groups), int(least_share(chunks)))
 
 
-def own_stretch(tiles: Value, chunks: int, groups: int, group: Value) -> tuple[Value, Value, Value]:
-    """A group's stretch of the steps of shared tiles: its first step, how many it is, and how many of them are its
-    first tile's."""
-    shared, share = tiles % groups * chunks, share_of(tiles, chunks, groups)
+def range_of(tiles: Value, chunks: int, groups: int, group: Value) -> tuple[Value, Value, Value]:
+    """A group's range of the partial wave's steps: its first step, its length, and the steps in its first tile."""
+    shared, share = tiles % groups * chunks, range_length(tiles, chunks, groups)
     first = T.min((groups - 1 - group) * share, shared)
-    held = T.min(share, shared - first)
-    return first, held, T.min(chunks - first % chunks, held)
+    length = T.min(share, shared - first)
+    return first, length, T.min(chunks - first % chunks, length)
 
 
 @dataclass(frozen=True, slots=True)
-class EvenShares:
-    """What one group of blocks works on.
+class StreamK:
+    """The work of one group of blocks.
 
     Attributes
     ----------
     tiles : how many there are, known at launch.
     chunks : steps along K of each.
     groups, group : how many groups of blocks there are, and the number of this one among them.
-    first, held, head : the group's stretch of shared tiles, see `own_stretch`; a kernel has names for them, since all
-        that follows is made of them.
+    first, length, head : see `range_of`; a kernel gives them names, since all other expressions contain them.
     """
 
     tiles: Value
@@ -52,50 +49,49 @@ class EvenShares:
     groups: int
     group: Value
     first: Value
-    held: Value
+    length: Value
     head: Value
 
     @property
-    def turns(self) -> Value:
-        """Stretches of a group, some of them empty: two of shared tiles, and whole tiles."""
+    def segments(self) -> Value:
+        """Segments of a group, some of them empty: two of the partial wave, and whole tiles."""
         return 2 + self.tiles // self.groups
 
     @property
     def steps(self) -> Value:
         """How many the group does in all."""
-        return self.held + self.tiles // self.groups * self.chunks
+        return self.length + self.tiles // self.groups * self.chunks
 
     @property
-    def works(self) -> bool | Scalar:
+    def has_work(self) -> bool | Scalar:
         """Whether the group has any step to do: there may be fewer than groups."""
-        return self.held + self.tiles // self.groups > 0
+        return self.length + self.tiles // self.groups > 0
 
     @property
     def own(self) -> Value:
-        """The place of this group's stretches among all: counted from the last."""
+        """The number of this group's range: the last group has the first."""
         return self.groups - 1 - self.group
 
-    def stretch(self, turn: Value) -> tuple[Value, Value, Value, Value]:
-        """The tile of a turn, its first step, how many follow, and how many steps this group has done before."""
-        begins, follows = turn == 0, turn == 1
+    def segment(self, number: Value) -> tuple[Value, Value, Value, Value]:
+        """The tile of a segment, its first step, how many follow, and how many steps this group has done before."""
+        begins, follows = number == 0, number == 1
         whole = self.tiles % self.groups - 2 * self.groups + self.own
-        tile = T.if_then_else(turn < 2, self.first // self.chunks, whole)
-        tile = tile + turn * T.if_then_else(turn < 2, 1, self.groups)
+        tile = T.if_then_else(number < 2, self.first // self.chunks, whole)
+        tile = tile + number * T.if_then_else(number < 2, 1, self.groups)
         begin = T.if_then_else(begins, self.first % self.chunks, 0)
-        count = T.if_then_else(begins, self.head, T.if_then_else(follows, self.held - self.head, self.chunks))
-        later = self.held + (turn - 2) * self.chunks
+        count = T.if_then_else(begins, self.head, T.if_then_else(follows, self.length - self.head, self.chunks))
+        later = self.length + (number - 2) * self.chunks
         before = T.if_then_else(begins, 0, T.if_then_else(follows, self.head, later))
         return tile, begin, count, before
 
     def peers(self, tile: Value) -> tuple[Value, Value]:
-        """The places behind this group's that have stretches of its last shared tile: the first, and the one behind
-        them."""
-        return self.own + 1, T.ceildiv((tile + 1) * self.chunks, share_of(self.tiles, self.chunks, self.groups))
+        """The ranges that also have steps of this group's last tile of the partial wave: the first, and the end."""
+        return self.own + 1, T.ceildiv((tile + 1) * self.chunks, range_length(self.tiles, self.chunks, self.groups))
 
 
 @dataclass(frozen=True, slots=True)
 class OneTile:
-    """What a block works on that has one tile, or some of its steps.
+    """The work of a block that computes one tile, or some of its steps.
 
     Attributes
     ----------
@@ -107,7 +103,7 @@ class OneTile:
     begin: Value
     count: Value
 
-    turns = 1
+    segments = 1
 
     @property
     def steps(self) -> Value:
@@ -115,11 +111,11 @@ class OneTile:
         return self.count
 
     @property
-    def works(self) -> bool | Scalar:
+    def has_work(self) -> bool | Scalar:
         """Whether the block has any step to do."""
         return self.count > 0
 
-    def stretch(self, turn: Value) -> tuple[tuple[Value, Value], Value, Value, Value]:
+    def segment(self, number: Value) -> tuple[tuple[Value, Value], Value, Value, Value]:
         """The tile, its first step, how many follow, and how many steps the block has done before."""
         return self.tile, self.begin, self.count, 0
 
@@ -137,7 +133,7 @@ def in_panels(tile: Value, entries: Value, wide: int, band: int) -> tuple[Value,
 
 
 def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) -> tuple[Tile, Tile]:
-    """Memory for the sums of so many roles, and a flag for each: whether they are there.
+    """Memory for the partial sums of so many roles, and a flag for each that says whether they are stored.
 
     Eight columns of 16 rows lie together, so that a warp writes and reads the pairs that its threads hold as whole
     lines.
@@ -147,8 +143,8 @@ def workspaces(places: int, totals: int, rows: int, columns: int, dtype: str) ->
 
 
 @T.macro
-def hand_over(totals: list[Tile], partial: Tile, place: Value, barrier: int, threads: int) -> None:
-    """Leave a warpgroup's sums in the workspace; the messenger, who waits for all of them at the barrier, says so."""
+def store_partial(totals: list[Tile], partial: Tile, place: Value, barrier: int, threads: int) -> None:
+    """Store a warpgroup's partial sums in the workspace; the messenger, which waits at the barrier, sets the flag."""
     for number, total in list(enumerate(totals)):
         for i, j in T.Parallel(*total.shape):
             partial[place, number, i // HELD, j // PIECE, i % HELD, j % PIECE] = total[i, j]
@@ -156,10 +152,9 @@ def hand_over(totals: list[Tile], partial: Tile, place: Value, barrier: int, thr
 
 
 @T.macro
-def announce(shares: EvenShares, done: Tile, first: Value, barrier: int, count: int, threads: int) -> None:
-    """What the messenger, a warp, does: it waits until sums have left for memory, so that those who multiply need
-    not."""
-    _, begin, steps, _ = shares.stretch(0)
+def flag_partial(work: StreamK, done: Tile, first: Value, barrier: int, count: int, threads: int) -> None:
+    """The messenger warp waits until partial sums are stored and sets their flags, so that consumers need not wait."""
+    _, begin, steps, _ = work.segment(0)
     if (begin > 0) & (steps > 0):
         T.pdl_sync()
         T.sync_threads(barrier, threads + 32)
@@ -169,8 +164,8 @@ def announce(shares: EvenShares, done: Tile, first: Value, barrier: int, count: 
 
 
 @T.macro
-def take_over(totals: list[Tile], partial: Tile, done: Tile, first: Value, count: Value, step: int) -> None:
-    """Add what `count` other blocks left, from place `first` on each `step` further, as soon as all of it is there."""
+def add_partial(totals: list[Tile], partial: Tile, done: Tile, first: Value, count: Value, step: int) -> None:
+    """Wait for the partial sums of `count` other blocks and add them: places `first`, `first + step` and so on."""
     most = done.shape[0] - 1
     if T.get_thread_binding() == 0:
         for peer in T.serial(count):

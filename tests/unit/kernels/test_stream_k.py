@@ -1,4 +1,4 @@
-"""How tiles are dealt to blocks: every step of every tile to one of them, and sums to who stores the tile."""
+"""Stream-K: every step of every tile belongs to one block, and partial sums reach the block that stores the tile."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.even_shares import EvenShares, own_stretch
 from tilewright.kernels.roofline import handed_over, least_share
+from tilewright.kernels.stream_k import StreamK, range_of
 
 
-def shares_of(tiles: int, chunks: int, groups: int, group: int) -> EvenShares:
-    return EvenShares(tiles, chunks, groups, group, *own_stretch(tiles, chunks, groups, group))
+def work_of(tiles: int, chunks: int, groups: int, group: int) -> StreamK:
+    return StreamK(tiles, chunks, groups, group, *range_of(tiles, chunks, groups, group))
 
 
-def stretches(tiles: int, chunks: int, groups: int) -> dict[int, list[tuple[int, int, int]]]:
-    """By a group's own place: tile, first step and number of steps of each stretch that is not empty."""
+def segments_of(tiles: int, chunks: int, groups: int) -> dict[int, list[tuple[int, int, int]]]:
+    """By a group's own place: tile, first step and number of steps of each segment that is not empty."""
     found = {}
     for group in range(groups):
-        shares = shares_of(tiles, chunks, groups, group)
+        work = work_of(tiles, chunks, groups, group)
         done, own = 0, []
-        for turn in range(int(shares.turns)):
-            tile, begin, count, before = (int(value) for value in shares.stretch(turn))
+        for number in range(int(work.segments)):
+            tile, begin, count, before = (int(value) for value in work.segment(number))
             if count > 0:
                 assert before == done
                 done += count
                 own.append((tile, begin, count))
-        found[int(shares.own)] = own
+        found[int(work.own)] = own
     return found
 
 
@@ -50,7 +50,7 @@ CASES = [
 
 @pytest.mark.parametrize(("tiles", "chunks", "groups"), CASES)
 def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks: int, groups: int) -> None:
-    dealt = stretches(tiles, chunks, groups)
+    dealt = segments_of(tiles, chunks, groups)
     steps = [(tile, begin + step) for own in dealt.values() for tile, begin, count in own for step in range(count)]
     assert sorted(steps) == [(tile, step) for tile in range(tiles) for step in range(chunks)]
     whole, shared = divmod(tiles, groups)
@@ -60,19 +60,19 @@ def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks
 
 
 def test_no_tile_is_shared_by_so_many_that_adding_their_sums_takes_longer_than_its_products() -> None:
-    dealt = stretches(67, 26, 66)
+    dealt = segments_of(67, 26, 66)
     assert sorted(count for own in dealt.values() for tile, _, count in own if tile == 0) == [2, *[3] * 8]
 
 
 @pytest.mark.parametrize(("tiles", "chunks", "groups"), CASES)
 def test_who_has_the_first_steps_finds_the_others_behind(tiles: int, chunks: int, groups: int) -> None:
-    dealt = stretches(tiles, chunks, groups)
+    dealt = segments_of(tiles, chunks, groups)
     for place, own in dealt.items():
         for number, (tile, begin, count) in enumerate(own):
             assert begin == 0 or number == 0, "a stretch within a tile comes first: there is memory for one"
             if begin == 0 and count < chunks:
-                shares = shares_of(tiles, chunks, groups, groups - 1 - place)
-                first, behind = (int(value) for value in shares.peers(tile))
+                work = work_of(tiles, chunks, groups, groups - 1 - place)
+                first, behind = (int(value) for value in work.peers(tile))
                 others = [dealt[peer][0] for peer in range(first, behind)]
                 assert all(other[0] == tile and other[1] > 0 for other in others)
                 assert count + sum(other[2] for other in others) == chunks
