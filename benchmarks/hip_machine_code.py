@@ -118,7 +118,7 @@ def conflicts(text: str, arch: AmdArch, size: int) -> int:
         groups = arch.read_groups or tuple(tuple(range(first, first + 8)) for first in range(0, 32, 8))
         for half in range(0, arch.warp_size, 32):
             for group in groups:
-                extra += bank_conflicts(addresses[[half + lane for lane in group]], int(width) * size, arch.banks or 32)
+                extra += bank_conflicts(addresses[[half + lane for lane in group]], int(width) * size, 32)
     return extra
 
 

@@ -39,7 +39,7 @@ PRODUCTS = tuple(
 
 LOOM = Arch(
     "loom", "loom64", frozenset({"threads", "shuffle", "atomics", "atomics_64", "atomic_extremes", "dp4a", "block_votes"}), warp_size=LANES,
-    vector_bytes=16, shared_bytes=64 << 10, banks=32, spans=(128, 64, 32), max_threads=1024, registers=256, cores=20, l2_bytes=4 << 20, matrix_instructions=PRODUCTS,
+    vector_bytes=16, shared_bytes=64 << 10, spans=(128, 64, 32), max_threads=1024, registers=256, cores=20, l2_bytes=4 << 20, matrix_instructions=PRODUCTS,
     copy_instructions=tuple(CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL)),
     rates=Rates(128, 64, 1e9, 1e12),
 )  # fmt: skip

@@ -189,8 +189,9 @@ def test_needs_are_found_wherever_they_stand(text: str, expected: dict[str, bool
 FACTS = {65536, 232448, 227, 132, 114}
 """Registers and bytes of a multiprocessor, and how many of them a GPU has."""
 
-SHARES = {240, 232}
-"""Registers of a consumer, which passes ask the record for; programs may say them."""
+SHARES = {240, 232, 1024}
+"""Registers of a consumer, and the bytes at a multiple of which swizzled tiles begin, which passes ask the record for;
+programs may say them."""
 
 SPANS = [128, 64, 32]
 """Bytes in which NVIDIA's copy engine swizzles."""
@@ -199,8 +200,12 @@ NAMES = re.compile(r"sm_\d+a?|gfx\w+|apple\d+|m\d-(pro|max|ultra)|(x86_64-)?avx\
 LINES = re.compile(r"line of the caches|request fetches|machine writes at once")
 """What a constant says that is a machine's line."""
 
-COUNTED = re.compile(r"\bBANKS\b.* = \(?\d|banks: int=\d")
-"""How a number of banks is written that no machine has said."""
+COUNTED = re.compile(r"\b(BANKS|WARP|WARP_SIZE|WARPGROUP|LANES|PATTERN_ROWS)\b.* = \(?\d|banks: int=\d")
+"""How a number of banks, or of threads that run together, is written that neither the machine nor the language has
+said: warps of the language are `ir.WARP`, a swizzle is the layouts' own."""
+
+SAID = {"ir/statements.py", "layout/constructors.py"}
+"""Where they are said."""
 
 
 def facts_of_machines(path: Path, syntax: ast.AST) -> list[str]:
@@ -213,7 +218,8 @@ def facts_of_machines(path: Path, syntax: ast.AST) -> list[str]:
             found.append(f"{where(path, node)} {value}")
         if isinstance(node, (ast.Tuple, ast.List)) and ast.unparse(node)[1:-1] == str(SPANS)[1:-1]:
             found.append(f"{where(path, node)} {SPANS}")
-        if isinstance(node, (ast.Assign, ast.arguments)) and COUNTED.search(ast.unparse(node)):
+        said_here = path.relative_to(PACKAGE).as_posix() in SAID
+        if isinstance(node, (ast.Assign, ast.arguments)) and not said_here and COUNTED.search(ast.unparse(node)):
             found.append(f"{where(path, node)} {ast.unparse(node)}")
         if isinstance(node, ast.Module):
             for constant, said in itertools.pairwise(node.body):
@@ -251,6 +257,9 @@ def test_a_fact_is_seen() -> None:
     assert (
         facts_of_machines(path, ast.parse("def f(rows: int, banks: int) -> None:\n    sizes = (16, 128, 64, 32)")) == []
     )
+    text = "WARP = 32\nlanes, WARP_SIZE = 8, 32\nif size % 1024 == 0:\n    pass"
+    assert len(facts_of_machines(path, ast.parse(text))) == 3
+    assert facts_of_machines(PACKAGE / "ir" / "statements.py", ast.parse("WARP, WARPGROUP = 32, 128")) == []
     text = 'LINE = 64\n"""Bytes of a line of the caches."""\nname = "gfx942"'
     assert facts_of_machines(path, ast.parse(text)) == [
         "tilewright/passes/imaginary.py:1 LINE = 64", "tilewright/passes/imaginary.py:3 gfx942"

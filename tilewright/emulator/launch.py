@@ -138,7 +138,7 @@ def run(
     """Run a text once and return what was found, without raising; see `emulate` for the parameters."""
     sizes = _launch_sizes(grid, block, cluster)
     threads = math.prod(sizes[1])
-    if threads > 1024 or not 0 <= shared_bytes <= 256 * 1024:
+    if threads > vocabulary.block_threads or not 0 <= shared_bytes <= vocabulary.shared_bytes:
         raise EmulationFailed(
             f"a block of {threads} threads with {shared_bytes} bytes of shared memory fits no machine"
         )
@@ -158,7 +158,8 @@ def run(
     ]
     blocks = math.prod(sizes[2])
     clusters = math.prod(sizes[0]) // blocks
-    fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // (shared_bytes + 1024)))
+    taken = max(shared_bytes + vocabulary.reserved_bytes, 1)
+    fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // taken))
     talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
     if registers is None:
         registers = launch_registers(source, kernel, threads, vocabulary.registers)

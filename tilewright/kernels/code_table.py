@@ -8,8 +8,9 @@ import numpy as np
 import tilewright.language as T
 from tilewright.kernels.values import Tile, Value
 from tilewright.machine.fragment_records import FragmentRecords
+from tilewright.ops.unpack import TABLE
 
-ROWS, LANES = 256, 32
+ROWS, LANES = TABLE
 BYTES = 4 * ROWS * LANES
 
 

@@ -16,11 +16,11 @@ import math
 import tilewright
 import tilewright.language as T
 from tilewright.formats import Format
+from tilewright.ir import WARP
 from tilewright.kernels import Recipe, Tile, Value
 from tilewright.kernels.general_matmul import Tensors, entry_point, leave, of_group, packed_zero
 from tilewright.language.trace import PrimFunc
 
-WARP = 32
 WORD = 32
 
 FLOATS = {"e2m1": 2.0**14, "e4m3": 2.0**8, "e5m2": 1.0}

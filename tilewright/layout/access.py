@@ -12,7 +12,7 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.tables import AnyLayout, TableLayout
 
 BANK_BYTES = 4
-"""Of a GPU's shared memory, whose machine says how many banks it has (`Arch.banks`)."""
+"""Of a GPU's shared memory."""
 
 
 def vector_width(layout: AnyLayout, bits: int, max_bytes: int = 16, dimension: int = -1, place: str = MEMORY) -> int:

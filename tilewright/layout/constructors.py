@@ -16,6 +16,9 @@ CHUNK_BYTES = 16
 LINE_BYTES = 128
 """All banks of a GPU's shared memory once: 32 of four bytes."""
 
+PATTERN_ROWS = 8
+"""After so many rows a swizzle repeats."""
+
 
 def row_major(shape: Sequence[int], place: str = MEMORY) -> Layout:
     """The last dimension contiguous, then the one before it."""

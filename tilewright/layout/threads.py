@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.layout.constructors import row_major, swizzled
+from tilewright.layout.constructors import CHUNK_BYTES, PATTERN_ROWS, row_major, swizzled
 from tilewright.layout.digits import REGISTER, THREAD, Digit, digit, extent_of
 from tilewright.layout.layout import Layout
 
@@ -108,9 +108,9 @@ def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) 
 def widest_span(shape: Sequence[int], bits: int, spans: Iterable[int]) -> int | None:
     """The first of a machine's swizzle spans, in bytes, that divides the rows of a tile; None where none does.
 
-    Its pattern repeats after eight rows, so that tiles of other heights would begin in the middle of it.
+    Tiles that are no whole number of its patterns high would begin in the middle of one.
     """
-    if len(shape) < 2 or 128 % bits or shape[-2] % 8:
+    if len(shape) < 2 or CHUNK_BYTES * 8 % bits or shape[-2] % PATTERN_ROWS:
         return None
     row_bytes = shape[-1] * bits // 8
     return next((span for span in spans if row_bytes % span == 0 and shape[-1] * bits % 8 == 0), None)

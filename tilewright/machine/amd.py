@@ -134,10 +134,10 @@ def _arch(
 _CHIPS = (
     # One of the two dies of an MI250X, which takes subnormal operands of 16 bits for zeros ("MI200 MFMA behavior
     # specifics", AMD).
-    _arch("gfx90a", "cdna2", "normal_operands", direct=(4,), cores=110, banks=32, lanes=64, l1_bytes=16 * _KB,
+    _arch("gfx90a", "cdna2", "normal_operands", direct=(4,), cores=110, lanes=64, l1_bytes=16 * _KB,
           l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
     # MI300X; the last level is the Infinity Cache.
-    _arch("gfx942", "cdna3", "packed_atomics", "fp8_fnuz", direct=(4,), cores=304, banks=32, l2_bytes=4 * _MB,
+    _arch("gfx942", "cdna3", "packed_atomics", "fp8_fnuz", direct=(4,), cores=304, l2_bytes=4 * _MB,
           l3_bytes=256 * _MB, gigabytes=5300),
     # MI355X.
     _arch("gfx950", "cdna4", "packed_atomics", "fp8_ocp", "read_transposed", direct=(16, 4), cores=256,

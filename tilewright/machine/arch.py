@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.dtypes import DType
+from tilewright.layout import PATTERN_ROWS
 from tilewright.machine.instructions import CopyEngine, RoleRegisters
 from tilewright.machine.rates import Rates
 
@@ -25,7 +26,6 @@ class Arch:
     warp_size : threads that run in step; 1 where a block is one OS thread.
     vector_bytes : widest access of one thread.
     shared_bytes : memory that a block can share; 0 on a machine without such a memory.
-    banks : of that memory, of four bytes each; 0 where nobody has said.
     spans : bytes in which rows of tiles there are swizzled, widest first: as the copy engine writes them, or so that
         rows of a matrix lie in different banks.
     max_threads : threads a block can have.
@@ -47,7 +47,6 @@ class Arch:
     warp_size: int = 1
     vector_bytes: int = 16
     shared_bytes: int = 0
-    banks: int = 0
     spans: tuple[int, ...] = ()
     max_threads: int = 1024
     registers: int = 32
@@ -86,6 +85,11 @@ class Arch:
         """
         fits = threads <= self.max_threads and shared_bytes <= self.shared_bytes and registers <= self.registers
         return int(fits)
+
+    @property
+    def tile_alignment(self) -> int:
+        """Bytes at a multiple of which a tile begins that matrix instructions read: whole patterns of its swizzle."""
+        return PATTERN_ROWS * max(self.spans, default=2)
 
     @property
     def fragment_registers(self) -> int:

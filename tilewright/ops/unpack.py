@@ -14,7 +14,7 @@ from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.ops.base import full_index, parallel, shape_of_rank, shape_text, static_shape_of_rank, store_element
 from tilewright.ops.rounding import cast_array
 
-TABLE = (256, 32)
+TABLE = (256, ir.WARP)
 """Shape of a table of pairs of codes: a row for each byte, a column for each lane, so that no two meet in a bank."""
 
 LINES = {"scale": "scales", "zero": "zeros"}

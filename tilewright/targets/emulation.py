@@ -36,6 +36,7 @@ class Vocabulary:
     spaces : barriers say which memory they order.
     flushes : the device takes subnormal floats for zeros.
     threads, shared_bytes, registers : of a multiprocessor; `registers` 0 where the budget is not checked.
+    block_threads, reserved_bytes : the most threads of a block; shared memory that the system keeps of each.
 
     Examples
     --------
@@ -59,6 +60,8 @@ class Vocabulary:
     threads: int = 2048
     shared_bytes: int = 228 << 10
     registers: int = 0
+    block_threads: int = 1024
+    reserved_bytes: int = 0
 
     @property
     def folders(self) -> tuple[Path, ...]:

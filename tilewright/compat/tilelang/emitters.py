@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tilewright.language as T
+from tilewright.ir import WARP
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of
 from tilewright.language.matrix_words import SHORT_NAMES, a_place, b_place, load_matrices, registers, result_place
 from tilewright.language.proxies import Scalar, Value
 from tilewright.specialization import InvalidUse
-
-WARP = 32
 
 
 class _Place:

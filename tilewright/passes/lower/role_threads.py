@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.errors import InternalError, MissingCapability, RegistersExceeded
 from tilewright.ir import BOOL, INT32, Rewritten, declared, find, perform, root, variables
 from tilewright.ir import nodes as ir
+from tilewright.layout import LINE_BYTES, PATTERN_ROWS
 from tilewright.machine.arch import Arch
 from tilewright.passes import Context, DecidingRewriter, PlaceRewriter, linear_thread
 from tilewright.passes.lower.named_barriers import NamedBarriers, named_by_author, number_barriers
@@ -213,7 +214,7 @@ def check_register_shares(roles: ir.Roles, kernel: ir.Kernel, arch: Arch) -> Non
         )
 
 
-PART = 1024
+PART = PATTERN_ROWS * LINE_BYTES
 """Bytes that a part is a multiple of."""
 
 

@@ -49,7 +49,7 @@ OFFSETS, BYTES = "shared_offsets", "shared_bytes"
 """Attributes of a kernel: the byte at which each tile and barrier starts, in the order of their declarations; and how
 many bytes the block needs."""
 
-_MATRIX_ALIGNMENT, _ALIGNMENT = 1024, 16
+_ALIGNMENT = 16
 
 _AT_ONCE = frozenset(
     {"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "wgmma_descriptor", "simdgroup_store"}
@@ -129,7 +129,7 @@ def shared_places(kernel: ir.Kernel) -> list[tuple[int, int, str]]:
 
 def _plan(kernel: ir.Kernel, arch: Arch) -> ir.Kernel:
     statements = kernel.body.statements
-    tiles = _lives(kernel, statements)
+    tiles = _lives(kernel, statements, arch)
     if not tiles:
         return kernel
     placed: list[_Tile] = []
@@ -216,7 +216,7 @@ class _Uses:
         return first, end if buffer in self.stored else max(last, read.get(buffer, 0))
 
 
-def _lives(kernel: ir.Kernel, statements: Sequence[ir.Statement]) -> list[_Tile]:
+def _lives(kernel: ir.Kernel, statements: Sequence[ir.Statement], arch: Arch) -> list[_Tile]:
     uses_of = _Uses()
     for position, statement in enumerate(statements):
         for node in uses(statement):
@@ -239,7 +239,7 @@ def _lives(kernel: ir.Kernel, statements: Sequence[ir.Statement]) -> list[_Tile]
             size = 0  # nobody uses it
         elif buffer not in kept:
             first, last = uses_of.life(buffer, read, len(statements))
-        alignment = _MATRIX_ALIGNMENT if buffer in uses_of.matrix and buffer.scope == "shared" else _ALIGNMENT
+        alignment = arch.tile_alignment if buffer in uses_of.matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
         others = frozenset(other for pair in disjoint if buffer in pair for other in pair if other is not buffer)
         tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others, uses_of.under_way(buffer)))

@@ -129,7 +129,6 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
         name,
         features,
         warp_size=32,
-        banks=32,
         spans=SPANS,
         vector_bytes=32 if "access_32_bytes" in features else 16,
         shared_bytes=shared - RESERVED_SHARED,

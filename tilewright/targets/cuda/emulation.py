@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.targets.cuda.arch import RESERVED_SHARED
 from tilewright.targets.cuda.headers import DIRECTORIES
 from tilewright.targets.emulation import HOST, WORDS, Vocabulary
 
@@ -14,5 +15,6 @@ CUDA = Vocabulary(
     threads=2048,
     shared_bytes=228 << 10,
     registers=65536,
+    reserved_bytes=RESERVED_SHARED,
 )
 """The words of `docs/cuda_vocabulary.md`, on a multiprocessor of Hopper."""

@@ -12,16 +12,13 @@ import numpy as np
 from tilewright.errors import ChannelMisuse, InternalError
 from tilewright.ir import ALL, INT32, UINT64, DType, perform
 from tilewright.ir import nodes as ir
-from tilewright.layout.layout import Layout
+from tilewright.layout import PATTERN_ROWS, Layout
 from tilewright.ops import BULK, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.policies import POLICIES
 from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as
-
-PATTERN_ROWS = 8
-"""Rows after which a swizzle's pattern repeats."""
 
 
 def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:

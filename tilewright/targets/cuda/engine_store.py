@@ -17,9 +17,8 @@ from tilewright.ops import GemmPlan, Staging, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.stage_epilogue import Leaving, box_columns, box_shape, box_span
-from tilewright.targets.cuda.instructions import SPANS
+from tilewright.targets.cuda.instructions import SPANS, WARP, WARPGROUP
 
-WARP, GROUP = 32, 128
 COLUMNS = 16
 """Of what one stmatrix of four matrices stores: 16 rows by 16 columns."""
 
@@ -90,11 +89,12 @@ class _Store:
 
     def _first(self, *statements: ir.Statement) -> ir.Statement:
         """What one thread of the warpgroup does."""
-        return ir.If(ir.binary("eq", self.block.thread % GROUP, ir.const(0)), ir.seq(*statements), span=self.copy.span)
+        leads = ir.binary("eq", self.block.thread % WARPGROUP, ir.const(0))
+        return ir.If(leads, ir.seq(*statements), span=self.copy.span)
 
     def _meet(self) -> ir.Statement:
         """A barrier of the warpgroup."""
-        return perform("named_barrier_sync", self.block.group_barrier, ir.const(GROUP))
+        return perform("named_barrier_sync", self.block.group_barrier, ir.const(WARPGROUP))
 
     def _box(self, row: int, column: int, width: int, slot: int) -> list[ir.Statement]:
         """One box, or as many columns of one: packed by all, stored by one."""

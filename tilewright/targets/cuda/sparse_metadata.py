@@ -20,8 +20,9 @@ from tilewright.ir import UINT32, Allocate, Buffer, Call, Expr, Region, Statemen
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.lower.block_view import BlockView
+from tilewright.targets.cuda.instructions import WARP
 
-WARP, WARP_ROWS = 32, 16
+WARP_ROWS = 16
 
 STEP_BYTES = 4
 """Metadata of one row and step of elements of 16 or 32 bits; bytes have twice as much."""

@@ -27,7 +27,9 @@ from tilewright.ir.nodes import (
     Var,
 )
 from tilewright.layout.access import bank_conflicts
-from tilewright.targets.cuda.arch import ARCHITECTURES
+
+BANKS = 32
+"""Of the shared memory of NVIDIA's GPUs."""
 
 TURNS = 3
 """Of every loop, from its first: what a later one does differs by whole rows or slots."""
@@ -121,7 +123,7 @@ class _Counter:
             chosen = addresses[warp : warp + 32][self.active[warp : warp + 32]][:lanes]
             if len(chosen):
                 self.found[label] += 1
-                self.extra[label] += bank_conflicts(chosen, size, ARCHITECTURES["sm_80"].banks)
+                self.extra[label] += bank_conflicts(chosen, size, BANKS)
 
 
 def shared_accesses(kernel: Any) -> tuple[Counter[str], Counter[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.ir import Buffer, Expr, Kernel, Load, Region, const, index_binary, root, walk
-from tilewright.layout.threads import shared_rows
+from tilewright.layout import CHUNK_BYTES, shared_rows
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops import TMA, Copy
 from tilewright.passes import rows
@@ -150,7 +150,8 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> bool:
     if layout is None:
         return True
     shape, bits = tile.static_shape, tile.dtype.stored_bits
-    fits = [span for span in spans if len(shape) > 1 and shape[-1] * bits // 8 % span == 0 and 128 % bits == 0]
+    whole = len(shape) > 1 and CHUNK_BYTES * 8 % bits == 0
+    fits = [span for span in spans if whole and shape[-1] * bits // 8 % span == 0]
     return any(layout == shared_rows(shape, bits, span) for span in (*fits, None))
 
 

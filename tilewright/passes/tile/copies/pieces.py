@@ -44,7 +44,7 @@ def _waves_unsupported(copy: Copy, instruction: CopyInstruction, size: int, site
         threads % instruction.threads
         or site.threads.start % instruction.threads
         or tile.size % (width * instruction.threads)
-        or tile.dtype.nbytes(tile.size) % 1024
+        or tile.dtype.nbytes(tile.size) % (site.arch.vector_bytes * instruction.threads)
     ):
         return f"no whole waves of {instruction.threads} lanes bring its pieces of {size} bytes"
     end, extent = source.starts[-1] + source.extents[-1], source.buffer.shape[-1]

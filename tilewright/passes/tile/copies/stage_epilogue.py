@@ -24,7 +24,7 @@ from dataclasses import replace
 
 from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.layout.threads import shared_rows
+from tilewright.layout import LINE_BYTES, shared_rows
 from tilewright.machine import Arch, CopyEngine
 from tilewright.ops import TMA, Copy, GemmPlan, Product, Staging, Transpose
 from tilewright.passes import Context, ScopedRewriter
@@ -40,7 +40,7 @@ BOXES = 2
 """Boxes of a warpgroup at least; as many more as there is room for, so that it need not wait for the engine."""
 
 
-ROW_BITS = 1024
+ROW_BITS = 8 * LINE_BYTES
 """Of a box at most: the widest swizzle."""
 
 MOST_COLUMNS = 128
@@ -100,8 +100,8 @@ class _Stage(ScopedRewriter):
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         self.kernel = kernel
-        self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel)
-        self.ring_room = sum(-(-one.dtype.nbytes(one.size) // 1024) * 1024 for one in slot_buffers(kernel))
+        self.room = shared_room(kernel, self.context.arch) - shared_bytes(kernel, self.context.arch)
+        self.ring_room = sum(_tile_bytes(one, self.context.arch) for one in slot_buffers(kernel))
         self.accumulators = {
             gemm.c.buffer: gemm.plan
             for gemm in find(kernel.body, Product)
@@ -295,17 +295,18 @@ def shared_room(kernel: ir.Kernel, arch: Arch) -> int:
     return arch.block_shared_bytes(kernel.attribute(MIN_BLOCKS, 1))
 
 
-def shared_bytes(kernel: ir.Kernel) -> int:
-    """Bytes of shared memory that a kernel takes, each tile at a multiple of 1024, and its channels' barriers."""
-    total = 1024
+def shared_bytes(kernel: ir.Kernel, arch: Arch) -> int:
+    """Bytes of shared memory that a kernel takes, each tile where matrix instructions can read it, and its channels'
+    barriers."""
+    total = arch.tile_alignment
     for node in find(kernel.body, ir.Allocate, ir.Role):
         if isinstance(node, ir.Allocate):
-            total += _tile_bytes(node)
+            total += _tile_bytes(node.buffer, arch)
         else:  # of what a role declares each of its instances has one
-            total += (node.instances - 1) * sum(_tile_bytes(one) for one in find(node.body, ir.Allocate))
+            total += (node.instances - 1) * sum(_tile_bytes(one.buffer, arch) for one in find(node.body, ir.Allocate))
     return total
 
 
-def _tile_bytes(node: ir.Allocate) -> int:
-    owns = node.buffer.scope == "shared" and node.buffer.source is None
-    return -(-node.buffer.dtype.nbytes(node.buffer.size) // 1024) * 1024 if owns else 0
+def _tile_bytes(tile: ir.Buffer, arch: Arch) -> int:
+    owns, unit = tile.scope == "shared" and tile.source is None, arch.tile_alignment
+    return -(-tile.dtype.nbytes(tile.size) // unit) * unit if owns else 0

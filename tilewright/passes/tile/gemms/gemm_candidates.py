@@ -6,12 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Const, Region, is_literal
-from tilewright.layout import REGISTER, repeat
+from tilewright.layout import PATTERN_ROWS, REGISTER, repeat
 from tilewright.machine import GLOBAL, Arch, MatrixInstruction
 from tilewright.ops import Gemm, GemmPlan, Product, SparseGemm
-
-SWIZZLED_ROWS = 8
-"""Rows after which the pattern of every swizzle begins again."""
 
 METADATA_BYTES = 4
 """Metadata of a step of k is read by the word."""
@@ -199,7 +196,7 @@ def _is_named(region: Region, transposed: bool) -> bool:
     if region.extents[-2] == region.buffer.shape[-2]:
         return True
     start = region.starts[-2]
-    return not transposed and isinstance(start, Const) and start.value % SWIZZLED_ROWS == 0
+    return not transposed and isinstance(start, Const) and start.value % PATTERN_ROWS == 0
 
 
 def _group_plans(

@@ -37,6 +37,7 @@ from typing import Any
 
 from tilewright.ir import LEAVING, Rewriter, find, holds, touched, variables, walk
 from tilewright.ir import nodes as ir
+from tilewright.layout import PATTERN_ROWS
 from tilewright.ops import Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
@@ -49,9 +50,6 @@ from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 CLUSTER = "cluster"
 BLOCKS = 2
 """Blocks of a cluster: of four, too few fit a Hopper GPU at once."""
-
-PATTERN_ROWS = 8
-"""A block's share of a tile is a multiple of this many rows."""
 
 MOST_ROWS = 256
 """Rows of one load of the copy engine."""

@@ -161,8 +161,8 @@ class _Grid:
         if self.beside > 1:
             return False
         shares = any(node.registers is not None for node in find(self.source.body, ir.Role))
-        alone = shares or 2 * shared_bytes(self.source) > self.arch.shared_bytes  # roles share all registers there are
-        return alone and self.has_second_tiles
+        alone = 2 * shared_bytes(self.source, self.arch) > self.arch.shared_bytes
+        return (shares or alone) and self.has_second_tiles  # roles share all registers there are
 
     @property
     def has_second_tiles(self) -> bool:
@@ -219,7 +219,7 @@ class _Persist:
             return f"{an(type(stray).__name__)} stands beside its roles"
         if not any(isinstance(one, ir.Roles) for one in self.source.body.statements):
             return "it has no roles"
-        if shared_bytes(self.source) > shared_room(self.source, self.grid.arch):
+        if shared_bytes(self.source, self.grid.arch) > shared_room(self.source, self.grid.arch):
             return "what follows its loop needs the ring's bytes"
         if any(node.function in OF_CLUSTERS for node in find(self.source.body, ir.Call)):
             return "the blocks of a cluster meet, and its producers would have gone on to the next tile"

@@ -79,7 +79,7 @@ def paired(kernel: ir.Kernel, arch: Arch) -> ir.Kernel | str:
     made_kernel = replace(
         kernel, threads=(threads + ir.WARPGROUP, 1, 1), body=replace(kernel.body, statements=tuple(made))
     )
-    needed, room = shared_bytes(made_kernel), shared_room(kernel, arch)
+    needed, room = shared_bytes(made_kernel, arch), shared_room(kernel, arch)
     if needed > room:
         return f"the ring and the tiles of two consumers take {needed} bytes of {room} of shared memory"
     return made_kernel

@@ -41,7 +41,7 @@ def with_second_slots(kernel: Kernel, once: Collection[Channel], arch: Arch) -> 
         body = substitute(kernel.body, buffers=wider)
         body = put(body, {one: replace(one, stages=2) for one in find(body, Channel) if one.name == channel.name})
         made = replace(kernel, body=body)
-        if shared_bytes(made) + groups * BOXES_BYTES <= shared_room(kernel, arch):
+        if shared_bytes(made, arch) + groups * BOXES_BYTES <= shared_room(kernel, arch):
             kernel = made
             deeper.append(channel.name)
     return kernel, deeper

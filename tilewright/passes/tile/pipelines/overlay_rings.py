@@ -27,6 +27,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import Buffer, Function, Kernel, Role, Statement, changed, perform
+from tilewright.machine import Arch
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
@@ -37,11 +38,11 @@ from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 
 def overlay_rings(function: Function, context: Context) -> Function:
     """Find the tiles that may take a ring's bytes, in kernels whose tiles are too many to lie beside one another."""
-    return map_kernels(function, lambda kernel: _overlay(kernel, shared_room(kernel, context.arch)))
+    return map_kernels(function, lambda kernel: _overlay(kernel, context.arch))
 
 
-def _overlay(kernel: Kernel, room: int) -> Kernel:
-    if shared_bytes(kernel) <= room:
+def _overlay(kernel: Kernel, arch: Arch) -> Kernel:
+    if shared_bytes(kernel, arch) <= shared_room(kernel, arch):
         return kernel
     found = tiles_behind(kernel) if kernel.attribute(SPECIALIZED) else {}
     if not found:
