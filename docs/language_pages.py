@@ -35,7 +35,7 @@ SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "threads": ("Threads and warps", ("warps", "thread_words", "matrix_words", "random_numbers")),
     "barriers": (
         "Barriers, warp specialisation and asynchronous copies",
-        ("barriers", "warpgroups", "transfers", "roles", "meetings", "schedules"),
+        ("barriers", "warpgroups", "transfers", "roles", "ordering", "schedules"),
     ),
     "hints": (
         "Hints, checks and foreign code",

@@ -120,13 +120,13 @@ class Model:
                 continue
             slack = self._of_form(rest)  # coefficient * atom >= -slack
             end = (-(slack // coefficient), None) if coefficient > 0 else (None, slack // -coefficient)
-            if not _meet(bounds, end):
+            if not _intersect(bounds, end):
                 raise Contradiction
             bounds = intersect(bounds, end)
         return bounds
 
 
-def _meet(a: Interval, b: Interval) -> bool:
+def _intersect(a: Interval, b: Interval) -> bool:
     """Whether some value lies in both."""
     lows, highs = [i[0] for i in (a, b) if i[0] is not None], [i[1] for i in (a, b) if i[1] is not None]
     return not lows or not highs or max(lows) <= min(highs)

@@ -1,4 +1,4 @@
-"""Barriers that authors handle by hand while a program runs: mbarriers, named barriers, meetings of clusters.
+"""Barriers that authors handle by hand while a program runs: mbarriers, named barriers, barriers of clusters.
 
 Copies land where they are issued, so that bytes announced and bytes landed meet at once; what is left to wait for are
 threads, and blocks that load for others.
@@ -195,7 +195,7 @@ def _wait(state: Any, node: Call) -> Waiting:
     state.woken += 1
 
 
-def _meet_named(state: Any, node: Call) -> Waiting:
+def _sync_named(state: Any, node: Call) -> Waiting:
     number, count = (int(part.value) for part in node.arguments if isinstance(part, Const))
     barrier = state.barriers.setdefault(number, NumberedBarrier())
     before = barrier.times
@@ -208,14 +208,14 @@ def _meet_named(state: Any, node: Call) -> Waiting:
 
 
 def _cluster_arrive(state: Any, node: Call) -> None:
-    state.meetings[state.rank, state.role] = state.meetings.get((state.rank, state.role), 0) + 1
+    state.cluster_arrivals[state.rank, state.role] = state.cluster_arrivals.get((state.rank, state.role), 0) + 1
     state.woken += 1
 
 
 def _cluster_wait(state: Any, node: Call) -> Waiting:
-    number = state.meetings.get((state.rank, state.role), 0)
+    number = state.cluster_arrivals.get((state.rank, state.role), 0)
     lines = [(rank, role) for rank in range(max(1, len(state.peers))) for role in state.others_in_block()]
-    while any(state.meetings.get(line, 0) < number for line in lines):
+    while any(state.cluster_arrivals.get(line, 0) < number for line in lines):
         state.awaited = "a meeting of the cluster"
         yield
     state.awaited = ""
@@ -233,7 +233,7 @@ def _only_arrive(state: object, node: Call) -> Waiting:
 
 
 WAITING_CALLS: dict[str, Callable[[Any, Call], Waiting]] = {
-    "begin_barriers": _begin, "mbarrier_wait": _wait, "named_barrier_sync": _meet_named, "cluster_sync": _cluster_sync,
+    "begin_barriers": _begin, "mbarrier_wait": _wait, "named_barrier_sync": _sync_named, "cluster_sync": _cluster_sync,
     "cluster_wait": _cluster_wait,
     "cluster_arrive": _only_arrive, "cluster_arrive_relaxed": _only_arrive, "grid_sync": _cluster_sync,
 }  # fmt: skip

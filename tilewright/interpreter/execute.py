@@ -19,7 +19,7 @@ from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import ChannelState
 from tilewright.interpreter.clusters import copy_between_blocks, copy_for_blocks
-from tilewright.interpreter.iterations import Meetings, read_and_stored
+from tilewright.interpreter.iterations import IterationConflicts, read_and_stored
 from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
@@ -228,7 +228,7 @@ class Executor(Lines):
     ) -> Steps:
         watched = frozenset() if self.parallel else read_and_stored(loop)
         if watched and 0 not in extents:
-            self.iterations = Meetings(extents, len(self.lanes), watched)
+            self.iterations = IterationConflicts(extents, len(self.lanes), watched)
         yield from self._lanes_of(vars, extents, loop.body, start)
         if watched:
             self.iterations = None

@@ -28,8 +28,8 @@ def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
     return frozenset(buffer for buffer in stored if len(places.get(buffer, ())) > 1)
 
 
-class Meetings:
-    """The iterations of a parallel loop, by number, and who of them met in an element.
+class IterationConflicts:
+    """The iterations of a parallel loop that read and store each element, by number: finds those that conflict.
 
     Parameters
     ----------

@@ -164,7 +164,7 @@ class Lines(Evaluator):
     def _blocks_at_once(self, node: nodes.Kernel, grid: tuple[int, ...], blocks: Sequence[int]) -> Steps:
         """Run the blocks of a cluster in turn, each until it waits for another."""
         outside = self._line()
-        self.meetings = {}
+        self.cluster_arrivals = {}
         running = []
         for rank, block in enumerate(blocks):
             self._enter({**outside, "values": dict(self.values), "places": dict(self.places),

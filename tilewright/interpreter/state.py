@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.errors import InternalError, Span, WrongPointer
-from tilewright.interpreter.iterations import Meetings
+from tilewright.interpreter.iterations import IterationConflicts
 from tilewright.interpreter.memory import Cell, Memory, View, allocate, flat_length, row_major
 from tilewright.interpreter.varying import Varying
 from tilewright.ir import WARP, Buffer, Const, Var, root
@@ -67,8 +67,8 @@ class State:
     thread_vars, block_vars : the kernel's thread and block indices.
     role, channels : the name and instance of the role that runs, and the rings by name.
     woken : how many waits have ended: where none ends any more, all wait for ever.
-    rank, meetings, peers, peer_barriers : of a cluster whose blocks run at once: which of them this is, how often each
-        line of execution came to a meeting, their places and their barriers.
+    rank, cluster_arrivals, peers, peer_barriers : of a cluster whose blocks run at once: which of them this
+        is, how often each line of execution came to its barrier, their places and their barriers.
     barriers : the author's barriers, by buffer or number.
     awaited : what this line of execution waits for.
     pointed : the arrays that tables of pointers point to.
@@ -90,7 +90,7 @@ class State:
     apart: bool = False
     vector_mask: Any = None
     parallel: bool = False
-    iterations: Meetings | None = None
+    iterations: IterationConflicts | None = None
     varying: Varying = field(default_factory=Varying)
     threads: tuple[int, ...] = ()
     returned: Mask = NOBODY
@@ -102,7 +102,7 @@ class State:
     channels: dict[str, Any] = field(default_factory=dict)
     woken: int = 0
     rank: int = 0
-    meetings: dict[tuple[int, tuple[str, int]], int] = field(default_factory=dict)
+    cluster_arrivals: dict[tuple[int, tuple[str, int]], int] = field(default_factory=dict)
     peers: list[dict[Buffer, View | Cell]] = field(default_factory=list)
     barriers: dict[Any, Any] = field(default_factory=dict)
     peer_barriers: list[dict[Any, Any]] = field(default_factory=list)

@@ -31,7 +31,7 @@ class Intrinsic:
         device can execute or that the interpreter treats specially.
     pure : no effect, so calls may be moved, merged and dropped.
     floats_only : arguments must be floats.
-    collective : threads meet in it (barriers, warp shuffles); it may not stand under a divergent condition.
+    collective : threads synchronise in it (barriers, warp shuffles); it may not stand under a divergent condition.
     checks_bounds : it may be given places out of bounds, and looks after that itself.
     reads_only : numbers of the arguments whose places it only reads; it may write all others, unless it is pure.
     fills : numbers of those of which it reads nothing.
@@ -167,9 +167,9 @@ declare("settle/1", pure=False)
 # Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave
 # for the next one to go on, and what the first one does when all turns have been taken.
 declare("take_turn/1 pass_turn/0 end_turns/0", pure=False)
-# A meeting of all threads of all blocks of a grid; passes add the word in which blocks count one another.
+# A barrier of all threads of all blocks of a grid; passes add the counter of arrived blocks.
 declare("grid_sync/*", pure=False)
-# A meeting of all threads of all blocks of a cluster, in one or in two parts; which of them this block is. A relaxed
+# A barrier of all threads of all blocks of a cluster, in one or in two parts; which of them this block is. A relaxed
 # arrival orders nothing but barriers that were fenced.
 declare("cluster_sync/0", pure=False, collective=True)
 declare("cluster_arrive/0 cluster_arrive_relaxed/0 cluster_wait/0", pure=False)
@@ -206,7 +206,7 @@ declare("shuffle/2 shuffle_xor/2 shuffle_up/2 shuffle_down/2 ballot/1", collecti
 # The lanes of a warp that have the same value as this one, one bit a lane; all of them where all have the same, else
 # none.
 declare("match_any/1 match_all/1", collective=True)
-# The values of all lanes of a warp combined, in every lane; votes of a whole block, which meets in them.
+# The values of all lanes of a warp combined, in every lane; votes of a whole block, which are barriers too.
 declare("warp_add/1 warp_min/1 warp_max/1 warp_and/1 warp_or/1 warp_xor/1", collective=True)
 # The sum over all lanes that the machine runs together: a warp's, or a wave's of 64.
 declare("simdgroup_add/1", collective=True)

@@ -52,7 +52,7 @@ def conditional_parameters(function: ir.Function) -> frozenset[ir.Buffer]:
 
 
 def counted_workspaces(function: ir.Function) -> frozenset[ir.Buffer]:
-    """The workspaces that atomics, or meetings of the grid, touch: numbers to count on, zeros when the first call
+    """The workspaces that atomics, or barriers of the grid, change: numbers to count on, zeros when the first call
     begins."""
     found: set[ir.Buffer] = set()
     for node in find(function.body, ir.Call, ir.TileOperator):

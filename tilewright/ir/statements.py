@@ -342,7 +342,7 @@ class Role(Statement):
 
 @node
 class Roles(Statement):
-    """Roles that run at once, each on its own warps: the block's, in order.  All meet at its end."""
+    """Roles that run at once, each on its own warps: the block's, in order.  A barrier of all of them ends it."""
 
     roles: tuple[Role, ...]
 

@@ -102,7 +102,6 @@ from tilewright.language.math import (
     shift_right,
 )
 from tilewright.language.matrix_words import gemm_sp
-from tilewright.language.meetings import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.memory import (
     Tensor,
     alias,
@@ -116,6 +115,7 @@ from tilewright.language.memory import (
     view,
 )
 from tilewright.language.mistakes import UnknownName
+from tilewright.language.ordering import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.recording import WORDS, expression_here
 from tilewright.language.reductions import all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm

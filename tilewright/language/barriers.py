@@ -1,5 +1,5 @@
 """Words of those who order the threads of a block themselves: mbarriers, copies that signal them, named barriers,
-meetings of clusters and grids.
+barriers of clusters and grids.
 
 >>> full, empty = T.alloc_barrier([128] * stages), T.alloc_barrier([128] * stages)
 >>> with T.ws(1):

@@ -97,7 +97,7 @@ class Sink:
                     if by != of
                     for tile in tiles
                 }
-                if not reads.isdisjoint(changed | elsewhere) or _meets(one):
+                if not reads.isdisjoint(changed | elsewhere) or _synchronises(one):
                     stuck |= made & own
                 elif others:  # what is of no thread alone is made once; fragments beside it are no role's
                     stuck |= {
@@ -162,7 +162,7 @@ def _names(things: Iterable[ir.Buffer | ir.Var]) -> str:
     return ", ".join(sorted(thing.name for thing in things))
 
 
-def _meets(statement: ir.Statement) -> bool:
+def _synchronises(statement: ir.Statement) -> bool:
     """Whether all threads of the block wait for one another in a statement."""
     return any(
         node.function in TOGETHER or node.function.startswith("sync_threads") for node in find(statement, ir.Call)

@@ -324,10 +324,10 @@ def _through_shared(reducer: Reducer, value: ir.Expr, dims: list[int]) -> Scalar
     scratch = ir.Buffer("parts", (x * y * z,), value.dtype, "shared")
     total = ir.Buffer("total", (), value.dtype, "scalar")
     thread = linear_thread()
-    meeting = ir.Evaluate(ir.Call(BOOL, "sync_threads", ()), span=span)
+    barrier = ir.Evaluate(ir.Call(BOOL, "sync_threads", ()), span=span)
     builder.append(ir.Allocate(scratch, span=span))
     builder.append(ir.Store(scratch, (thread,), value, span=span))
-    builder.append(meeting)
+    builder.append(barrier)
     builder.append(ir.Allocate(total, as_expr(reducer.identity, value.dtype), span=span))
     first: ir.Expr = thread
     for dim in dims:
@@ -345,5 +345,5 @@ def _through_shared(reducer: Reducer, value: ir.Expr, dims: list[int]) -> Scalar
     for dim, counter in zip(dims, counters, strict=True):
         body = ir.seq(ir.For(counter, ir.const(0), ir.const(get_thread_extents()[dim]), ir.const(1), body, span=span))
     builder.append(body)
-    builder.append(meeting)
+    builder.append(barrier)
     return Scalar(ir.Load(value.dtype, total, ()), builder.frame)

@@ -1,6 +1,6 @@
 """Words for the threads of a warp: which one this is, and what all of them tell one another.
 
-All threads of the warp must meet in them.
+All threads of the warp must execute them together.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ KINDS = {"sum": "add", "max": "max"}
 
 FEWEST_PARTS, MOST_PARTS = 4, 256
 """Parts of a line that threads share: with fewer, putting them together takes longer than it saves; with more, the
-meetings of the block do. Long parts are worse than many: threads that are as far apart as a part is long read the same
+barriers of the block do. Long parts are worse than many: threads that are as far apart as a part is long read the same
 bank."""
 
 

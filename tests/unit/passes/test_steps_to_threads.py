@@ -346,7 +346,7 @@ def test_refusals(step: Pass, text: str, changes: list[tuple[str, str]], expecte
 
 def test_authors_leave_barriers_for_roles() -> None:
     (roles,) = find(parse(RING), Roles)
-    assert number_barriers(roles, frozenset(range(5, COUNT))).meetings == {"loader": 1, "worker": 2}
+    assert number_barriers(roles, frozenset(range(5, COUNT))).of_roles == {"loader": 1, "worker": 2}
     with pytest.raises(BarrierMisuse, match=f"12 of the {COUNT - 1} named barriers are the author's, and roles need 4"):
         number_barriers(roles, frozenset(range(4, COUNT)))
 

@@ -162,7 +162,7 @@ def kernel_of(factory: JITFactory, arch: Arch, *arguments: Hashable, **named: Ha
     return factory.for_target(arch, *arguments, **named)
 
 
-def columns_met(weight: PackedWeight, columns: int) -> np.ndarray:
+def activation_columns(weight: PackedWeight, columns: int) -> np.ndarray:
     """Which column of the activations each of so many columns of a weight in a kernel's form meets, -1 for none."""
     order = np.full(columns, -1, np.int32)
     order[: weight.facts.K] = np.arange(weight.facts.K) if weight.gathered is None else weight.gathered
@@ -190,7 +190,7 @@ def arranged(
         return then
     kernel = kernel_of(arranged_activations, machine.arch, facts.columns, columns, request.activations, divides, to=to)
     divisors = placed_like(weight.held["divisors"] if divides else np.ones(1, np.float32), example)
-    order = placed_like(columns_met(weight, columns), example)
+    order = placed_like(activation_columns(weight, columns), example)
     made = dtype(to or request.activations)
     return Behind("arranged activations", begun(kernel, example), (order, divisors), columns, made, False, then)
 

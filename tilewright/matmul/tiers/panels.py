@@ -169,7 +169,7 @@ def _holds(narrow: DType, wide: Format) -> bool:
 def _panels(weight: PackedWeight, codes: PanelCodes, zeros: str, kernel: Kernel, scale: DType) -> Iterator[np.ndarray]:
     """A weight as a kernel takes it: codes in panels, scales of groups, and zeros where they differ."""
     source, groups, factor = weight.unpack(), weight.facts.groups, np.float32(codes.factor)
-    order = base.columns_met(weight, groups * weight.facts.group)
+    order = base.activation_columns(weight, groups * weight.facts.group)
     held = source
     if not np.array_equal(order, np.arange(source.shape[1])):
         filled = np.where(order >= 0, source.codes[:, np.maximum(order, 0)], source.codes.dtype.type(0))

@@ -36,9 +36,9 @@ class BlockView:
     def threads(self) -> int:
         return self.owner.threads
 
-    def meeting(self) -> ir.Statement:
+    def barrier(self) -> ir.Statement:
         """A barrier of all threads that execute the operator."""
-        return ir.Evaluate(self.owner.meeting())
+        return ir.Evaluate(self.owner.barrier())
 
     def layout(self, buffer: ir.Buffer) -> Layout:
         """Layout of a fragment or a shared tile."""

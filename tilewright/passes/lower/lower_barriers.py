@@ -19,8 +19,8 @@ After::
         copy(...)                            # signals ready[0]
     mbarrier_arrive(ready[0])
 
-One meeting serves all rows of barriers that are made together.  Of the threads that come to a copy the first one starts
-it; neighbouring copies that signal one barrier are announced at once.
+One barrier serves all rows of mbarriers that are made together.  The first of the threads that come to a
+copy starts it; neighbouring copies that signal one barrier are announced at once.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class _Lower(Rewriter):
                 and not isinstance(statement, (ir.Allocate, ir.Let))
                 and performed(statement) != "begin_barriers"
             ):
-                made += self._meeting()
+                made += self._barrier()
             if isinstance(statement, Copy) and statement.barrier is not None and statement.rank is None:
                 together = [statement]
                 while waiting and _joins(following := waiting[0], statement):
@@ -129,11 +129,11 @@ class _Lower(Rewriter):
                 made += self._loads(together, statement.barrier)
                 continue
             made += listed(self.visit(statement))
-        made += self._meeting()
+        made += self._barrier()
         return replace(body, statements=tuple(made))
 
-    def _meeting(self) -> list[ir.Statement]:
-        """Where threads meet before they use barriers."""
+    def _barrier(self) -> list[ir.Statement]:
+        """The synchronisation of threads before they use mbarriers."""
         scope, self.unmet = self.unmet, None
         return [] if scope is None else [perform("cluster_sync") if scope == "cluster" else barrier()]
 

@@ -104,9 +104,9 @@ class _Lower(Rewriter):
     def visit_Roles(self, roles: ir.Roles) -> Rewritten:
         if any(ring.blocks > 1 for ring in self.rings.values()):
             # Blocks see one another's barriers before the roles begin, and none leaves while others arrive at its own.
-            # Neither meeting hands memory over, so neither waits for stores to be seen.
-            meeting = perform("cluster_arrive_relaxed"), perform("cluster_wait")
-            return [*meeting, self.generic(roles), *meeting]
+            # Neither barrier publishes data, so neither waits for stores to be visible.
+            both = perform("cluster_arrive_relaxed"), perform("cluster_wait")
+            return [*both, self.generic(roles), *both]
         return [barrier(), self.generic(roles)] if self.rings else self.generic(roles)
 
     def visit_Role(self, role: ir.Role) -> ir.Role:

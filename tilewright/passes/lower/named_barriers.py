@@ -1,4 +1,4 @@
-"""Which named barriers the roles of a kernel meet at: a block has sixteen, of which the author may use some."""
+"""Which named barriers the roles of a kernel use: a block has sixteen, of which the author may use some."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class NamedBarriers:
     turns : the first of those by which who takes turns lets the next one go on.
     """
 
-    meetings: Mapping[str, int]
+    of_roles: Mapping[str, int]
     operators: int = 1
-    turns: int = 1
+    ordered: int = 1
 
 
 def named_by_author(kernel: Kernel) -> frozenset[int]:
@@ -44,23 +44,23 @@ def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:
     ------
     BarrierMisuse : the author's leave too few.
     """
-    alone = [role for role in roles.roles if not _apart(role)]
+    alone = [role for role in roles.roles if not _are_separate(role)]
     groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
-    turns = max((_turns(role) for role in roles.roles), default=0)
-    meeting = sum(role.instances for role in roles.roles if _apart(role))
+    ordered = max((_ordered_barriers(role) for role in roles.roles), default=0)
+    separate = sum(role.instances for role in roles.roles if _are_separate(role))
     left = [number for number in range(1, COUNT) if number not in taken]
-    needed = groups + turns + meeting
+    needed = groups + ordered + separate
     for first in (*range(len(alone) + 1, COUNT - needed + 1), *range(1, len(alone) + 1)):
         run = list(range(first, first + needed))
         others = [number for number in left if number not in run]
         if not all(number in left for number in run) or len(others) < len(alone):
             continue
-        meetings = {role.name: number for role, number in zip(alone, others)}
-        free = run[groups + turns :]
+        of_roles = {role.name: number for role, number in zip(alone, others)}
+        free = run[groups + ordered :]
         for role in roles.roles:
-            if _apart(role):
-                meetings[role.name], free = free[0], free[role.instances :]
-        return NamedBarriers(meetings, first, first + groups)
+            if _are_separate(role):
+                of_roles[role.name], free = free[0], free[role.instances :]
+        return NamedBarriers(of_roles, first, first + groups)
     raise BarrierMisuse(
         f"{len(taken)} of the {COUNT - 1} named barriers are the author's, and roles need {len(alone) + needed}",
         span=roles.span,
@@ -68,12 +68,12 @@ def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:
     )
 
 
-def _apart(role: Role) -> bool:
-    """Whether instances of a role meet each at a barrier of its own; one warp needs none."""
+def _are_separate(role: Role) -> bool:
+    """Whether each instance of a role has a barrier of its own; one warp needs none."""
     return role.instances > 1 and role.warps > 1
 
 
-def _turns(role: Role) -> int:
-    """Who takes turns in a role: its instances, or the warpgroups of the only one."""
+def _ordered_barriers(role: Role) -> int:
+    """Barriers for the ping-pong schedule of a role: one an instance, or one a warpgroup of the only instance."""
     takes = any(node.function == "take_turn" for node in find(role, Call))
     return 0 if not takes else role.instances if role.instances > 1 else role.threads // WARPGROUP

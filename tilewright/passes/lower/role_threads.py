@@ -126,13 +126,13 @@ class RoleThreads(DecidingRewriter):
             registers = self.map_buffer(value.arguments[0].buffer)
             return perform("hold_registers", ir.whole(registers), span=evaluate.span)
         if isinstance(value, ir.Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
-            return self._turn(value, evaluate.span)
+            return self._ordered_barrier(value, evaluate.span)
         if isinstance(value, ir.Call) and value.function == "sync_threads":
-            return replace(evaluate, value=self.meeting())
+            return replace(evaluate, value=self.barrier())
         return self.generic(evaluate)
 
-    def meeting(self) -> ir.Call:
-        """Where all threads of the role meet, or of the block."""
+    def barrier(self) -> ir.Call:
+        """A barrier of all threads of the role, or of the block."""
         if self.role is None:
             return ir.Call(BOOL, "sync_threads", ())
         if self.role.warps == 1:
@@ -144,14 +144,13 @@ class RoleThreads(DecidingRewriter):
                 span=self.role.span,
                 hint="let one warp do it, or all threads of the block",
             )
-        number: ir.Expr = ir.const(self.barriers.meetings[self.role.name])
+        number: ir.Expr = ir.const(self.barriers.of_roles[self.role.name])
         if self.role.instances > 1 and self.role.index is not None:
             number = self.role.index + number
         return ir.Call(BOOL, "named_barrier_sync", (number, ir.const(self.threads)))
 
-    def _turn(self, word: ir.Call, span: Any) -> ir.Statement:
-        """A warpgroup, or an instance of the role, waits for the one before it, or lets the next one go on: each has a
-        named barrier."""
+    def _ordered_barrier(self, word: ir.Call, span: Any) -> ir.Statement:
+        """An ordered barrier: warpgroups, or instances of the role, go on one after the other by named barriers."""
         assert self.role is not None
         several = self.role.instances > 1 and self.role.index is not None
         number = self.role.index if several and self.role.index is not None else self.warpgroup
@@ -162,16 +161,16 @@ class RoleThreads(DecidingRewriter):
         if word.function == "pass_turn":
             own = (own + 1) % count
         function = "named_barrier_arrive" if word.function == "pass_turn" else "named_barrier_sync"
-        place = self.analyzer.simplify(own + self.barriers.turns)
-        meeting = perform(function, place, ir.const(2 * threads), span=span)
+        place = self.analyzer.simplify(own + self.barriers.ordered)
+        barrier = perform(function, place, ir.const(2 * threads), span=span)
         leads = ir.index_binary("eq", number, 0)
         if word.function == "end_turns":
-            return ir.If(leads, ir.seq(meeting), span=span)
+            return ir.If(leads, ir.seq(barrier), span=span)
         alone = [self.visit(one) for one in word.operands]
         if not alone or (isinstance(alone[0], ir.Const) and not alone[0].value):
-            return ir.seq(meeting)
+            return ir.seq(barrier)
         free = self.analyzer.simplify(ir.binary("all", leads, alone[0]))
-        return ir.If(ir.Unary(BOOL, "not", free), ir.seq(meeting), span=span)
+        return ir.If(ir.Unary(BOOL, "not", free), ir.seq(barrier), span=span)
 
 
 def _by_warp(warp: ir.Var, branches: Sequence[tuple[int, ir.Seq, ir.Role]]) -> ir.Seq:

@@ -4,7 +4,7 @@ another needs the other.
 The scratch of two reductions in one loop is an example. A program is followed with what was touched since threads last
 met::
 
-    Seq                          touched since a meeting
+    Seq                          touched since a barrier
       a = shared(float32[64])
       sync_threads()             nothing
       a[tx] = x                  a
@@ -28,7 +28,7 @@ from tilewright.ir import nodes as ir
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 
 _Path = tuple[tuple[int, bool], ...]
-"""The conditions around a statement, each with the way that was taken."""
+"""The conditions around a statement, each with the branch that was taken."""
 
 _Touched = Mapping[ir.Buffer, frozenset[_Path]]
 """Tiles that threads may still be at, each with the conditions under which they were touched."""
@@ -37,8 +37,8 @@ _Touched = Mapping[ir.Buffer, frozenset[_Path]]
 def disjoint_lifetimes(kernel: ir.Kernel, tiles: Collection[ir.Buffer]) -> frozenset[frozenset[ir.Buffer]]:
     """Pairs of `tiles` that may share bytes as the kernel is.
 
-    A meeting is met by all threads that come to it, so all of them are through with what they did before it under the
-    same conditions. What they did under a condition that they left counts as done under those around it.
+    Behind a barrier all threads have finished what they did before it under the same conditions. What they did under a
+    condition that they have left counts as done under those around it.
 
     Parameters
     ----------
@@ -47,19 +47,19 @@ def disjoint_lifetimes(kernel: ir.Kernel, tiles: Collection[ir.Buffer]) -> froze
     """
     if len(tiles) < 2:
         return frozenset()
-    survey = _Survey(frozenset(tiles))
-    survey.body(kernel.body, (), {})
+    lifetimes = _Lifetimes(frozenset(tiles))
+    lifetimes.body(kernel.body, (), {})
     pairs = (frozenset(pair) for pair in combinations(sorted(tiles, key=lambda one: one.name), 2))
-    return frozenset(pair for pair in pairs if len(pair) == 2 and pair not in survey.meeting)
+    return frozenset(pair for pair in pairs if len(pair) == 2 and pair not in lifetimes.overlapping)
 
 
 @dataclass(slots=True)
-class _Survey:
+class _Lifetimes:
     tiles: frozenset[ir.Buffer]
-    meeting: set[frozenset[ir.Buffer]] = field(default_factory=set)
+    overlapping: set[frozenset[ir.Buffer]] = field(default_factory=set)
     """Pairs of tiles that live at one time."""
     jumps: list[_Touched] = field(default_factory=list)
-    """What was touched where a loop is left, or its next iteration begun, from its middle."""
+    """What was touched before each `break` and `continue` of a loop."""
 
     def body(self, body: ir.Seq, path: _Path, touched: _Touched) -> _Touched:
         self._lives(body)
@@ -77,28 +77,28 @@ class _Survey:
             return self._loop(statement, path, touched)
         if isinstance(statement, (ir.Break, ir.Continue)):
             self.jumps.append(touched)
-        elif _is_meeting(statement):
+        elif _is_barrier(statement):
             left = {tile: frozenset(at for at in places if at[: len(path)] != path) for tile, places in touched.items()}
             return {tile: places for tile, places in left.items() if places}
         return touched
 
     def _touch(self, nodes: object, path: _Path, touched: _Touched) -> _Touched:
         found = self._used(nodes)
-        self.meeting |= {frozenset(pair) for pair in product(found, {*found, *touched})}
+        self.overlapping |= {frozenset(pair) for pair in product(found, {*found, *touched})}
         return {**touched, **{tile: touched.get(tile, frozenset()) | {path} for tile in found}} if found else touched
 
     def _used(self, nodes: object) -> set[ir.Buffer]:
         return {root(node) for node in nodes if isinstance(node, ir.Buffer)} & self.tiles  # type: ignore[attr-defined]
 
     def _condition(self, statement: ir.If, path: _Path, touched: _Touched) -> _Touched:
-        ways = [(statement.then, True), *([(statement.otherwise, False)] if statement.otherwise is not None else [])]
+        cases = [(statement.then, True), *([(statement.otherwise, False)] if statement.otherwise is not None else [])]
         after = [touched]
-        for body, way in ways:
-            found = self.body(body, (*path, (id(statement), way)), touched)
+        for body, taken in cases:
+            found = self.body(body, (*path, (id(statement), taken)), touched)
             after.append({tile: frozenset(at[: len(path)] for at in places) for tile, places in found.items()})
-        if len(ways) == 2:
-            then, otherwise = (self._used(uses(body)) for body, _ in ways)
-            self.meeting |= {frozenset(pair) for pair in product(then, otherwise)}
+        if len(cases) == 2:
+            then, otherwise = (self._used(uses(body)) for body, _ in cases)
+            self.overlapping |= {frozenset(pair) for pair in product(then, otherwise)}
         return _united(after)
 
     def _loop(self, loop: ir.For | ir.While, path: _Path, touched: _Touched) -> _Touched:
@@ -120,7 +120,7 @@ class _Survey:
             places = [place for place, found in enumerate(used) if tile in found]
             if places:
                 others = set().union(*used[places[0] : places[-1] + 1])
-                self.meeting |= {frozenset((tile, other)) for other in others}
+                self.overlapping |= {frozenset((tile, other)) for other in others}
 
 
 def _united(states: Collection[_Touched]) -> _Touched:
@@ -128,8 +128,8 @@ def _united(states: Collection[_Touched]) -> _Touched:
     return {tile: frozenset().union(*(state.get(tile, frozenset()) for state in states)) for tile in tiles}
 
 
-def _is_meeting(statement: ir.Statement) -> bool:
-    """Whether all threads that come here wait for one another."""
+def _is_barrier(statement: ir.Statement) -> bool:
+    """Whether a statement is a barrier of all threads that reach it."""
     value = statement.value if isinstance(statement, ir.Evaluate) else None
     if not isinstance(value, ir.Call) or value.function not in BARRIERS:
         return False
@@ -160,43 +160,43 @@ def read_until(statements: Sequence[ir.Statement]) -> dict[ir.Buffer, int]:
     reads = _Reads()
     last: dict[ir.Buffer, int] = {}
     for position, statement in enumerate(statements):
-        before = reads.flying
-        reads.flying = reads.after(statement, before)
-        last.update(dict.fromkeys(before | reads.met, position))
-        reads.met = set()
-    return {**last, **dict.fromkeys(reads.flying, len(statements))}
+        before = reads.in_flight
+        reads.in_flight = reads.after(statement, before)
+        last.update(dict.fromkeys(before | reads.issued, position))
+        reads.issued = set()
+    return {**last, **dict.fromkeys(reads.in_flight, len(statements))}
 
 
 @dataclass(slots=True)
 class _Reads:
     tiles: dict[ir.Var, frozenset[ir.Buffer]] = field(default_factory=dict)
     """What descriptors are of."""
-    met: set[ir.Buffer] = field(default_factory=set)
-    flying: frozenset[ir.Buffer] = frozenset()
+    issued: set[ir.Buffer] = field(default_factory=set)
+    in_flight: frozenset[ir.Buffer] = frozenset()
     """Tiles that may be read at a place."""
 
-    def after(self, statement: ir.Statement, flying: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
+    def after(self, statement: ir.Statement, in_flight: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
         """Tiles that are read behind a statement; a wait under a condition, or in a loop, counts for what began
         there."""
         if isinstance(statement, ir.Seq):
             for one in statement.statements:
-                flying = self.after(one, flying)
-            return flying
+                in_flight = self.after(one, in_flight)
+            return in_flight
         if isinstance(statement, ir.Let):
             self.tiles[statement.var] = self._of(statement.value)
         for node in own(statement):
             if isinstance(node, ir.Call) and node.function.startswith("wgmma"):
-                flying = self._call(node, flying)
+                in_flight = self._call(node, in_flight)
         bodies = [child for child in children(statement) if isinstance(child, ir.Statement)]
-        return flying.union(*(self.after(body, frozenset()) for body in bodies))
+        return in_flight.union(*(self.after(body, frozenset()) for body in bodies))
 
-    def _call(self, call: ir.Call, flying: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
+    def _call(self, call: ir.Call, in_flight: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
         if call.function == "wgmma_wait":
             (pending,) = call.operands
-            return frozenset() if ir.is_literal(pending, 0) else flying
+            return frozenset() if ir.is_literal(pending, 0) else in_flight
         read = frozenset().union(*(self._of(one) for one in call.arguments if isinstance(one, ir.Expr)))
-        self.met |= read
-        return flying | read
+        self.issued |= read
+        return in_flight | read
 
     def _of(self, value: ir.Expr) -> frozenset[ir.Buffer]:
         """The tiles that a descriptor is of."""

@@ -30,11 +30,11 @@ def lower_engine_store(copy: Leaving, context: Context) -> ir.Statement:
     block, staging = context.facts[BLOCK], copy.schedule.staging
     assert staging is not None
     moved = (one.schedule.staging for one in block.operators(None) if isinstance(one, Leaving))
-    alike = all(_turns(one) % one.count == 0 for one in moved if one is not None and one.boxes is staging.boxes)
+    alike = all(_iterations(one) % one.count == 0 for one in moved if one is not None and one.boxes is staging.boxes)
     return _Store(copy, staging.plan, staging, block, alike).statement()
 
 
-def _turns(staging: Staging) -> int:
+def _iterations(staging: Staging) -> int:
     """Boxes that a warpgroup fills for one store."""
     return staging.plan.tiles_m * len(box_columns(staging.plan, staging.width))
 
@@ -72,7 +72,7 @@ class _Store:
                 if number >= self.count or not self.staging.is_first:
                     # until the engine has read what left through it before
                     behind = self.count - 1 if number or self.alike else 0
-                    made += [self._first(perform("bulk_wait_read", ir.const(behind))), self._meet()]
+                    made += [self._first(perform("bulk_wait_read", ir.const(behind))), self._barrier()]
                 made += self._box(row, column, width, number % self.count)
                 number += 1
         self.block.at_end(self.staging.boxes, self._first(perform("bulk_wait_read", ir.const(0))))
@@ -92,7 +92,7 @@ class _Store:
         leads = ir.binary("eq", self.block.thread % WARPGROUP, ir.const(0))
         return ir.If(leads, ir.seq(*statements), span=self.copy.span)
 
-    def _meet(self) -> ir.Statement:
+    def _barrier(self) -> ir.Statement:
         """A barrier of the warpgroup."""
         return perform("named_barrier_sync", self.block.group_barrier, ir.const(WARPGROUP))
 
@@ -110,7 +110,7 @@ class _Store:
         store = perform(
             "tma_store", self._map(width), self._place(slot, ir.const(0), ir.const(0)), *self._coordinates(row, column)
         )
-        return [*pack, perform("fence_proxy_async_shared"), self._meet(), self._first(store, perform("bulk_commit"))]
+        return [*pack, perform("fence_proxy_async_shared"), self._barrier(), self._first(store, perform("bulk_commit"))]
 
     def _pack(self, row: int, column: int, slot: int, part: ir.Expr, columns: int) -> ir.Seq:
         """Sixteen columns of a box, or its last eight."""

@@ -43,7 +43,7 @@ class GpuPrinter(GpuExpressions):
             super().statement_Let(let)
 
     def statement_For(self, loop: ir.For) -> None:
-        if loop.kind == "serial" and not loop.runs_once and _meets(loop) and not _counts_registers(loop):
+        if loop.kind == "serial" and not loop.runs_once and _synchronises(loop) and not _counts_registers(loop):
             # Several iterations at once cost registers, and the assembler's view of asynchronous products.
             self.line("#pragma unroll 1")
         super().statement_For(loop)
@@ -184,8 +184,8 @@ def needed_names(body: ir.Statement) -> set[ir.Var | ir.Buffer]:
     return needed
 
 
-def _meets(loop: ir.For) -> bool:
-    """Whether threads meet in a loop's iterations: in barriers, products, exchanges."""
+def _synchronises(loop: ir.For) -> bool:
+    """Whether threads synchronise in a loop: in barriers, products, exchanges."""
     return any(INTRINSICS[node.function].collective for node in find(loop.body, ir.Call))
 
 

@@ -224,12 +224,12 @@ class _Reduction:
             own = ir.seq(fold(line, ir.const(0)), total)
             return ir.seq(ir.If(ir.index_binary("lt", line, self.total.size), own, span=self.operator.span))
 
-        meet = self.block.meeting
-        left = [ir.Allocate(scratch), meet(), by_first(self._lines(leave)), meet()]
+        barrier = self.block.barrier
+        left = [ir.Allocate(scratch), barrier(), by_first(self._lines(leave)), barrier()]
         if warps * self.total.size <= MOST_FOLDED:
             return [*left, self._lines(lambda line: fold(line, line))]
         iterations = -(-self.total.size // warps)
-        return [*left, by_first(self._repeat("iteration", iterations, share)), meet(), self._lines(take)]
+        return [*left, by_first(self._repeat("iteration", iterations, share)), barrier(), self._lines(take)]
 
     def _kept_threads(self) -> list[Digit]:
         """Digits of threads that hold different lines."""

@@ -65,12 +65,12 @@ def _instructions(
     """How many instructions each wave is sure to have executed for the last `pending` groups, wherever a step is."""
     if not groups:
         return 0
-    counts = [sum(_turns(copy, instruction, block)[1] for copy in group) for group in groups]
+    counts = [sum(_iterations(copy, instruction, block)[1] for copy in group) for group in groups]
     runs = (sum(counts[(first + i) % len(counts)] for i in range(pending)) for first in range(len(counts)))
     return min(*runs, MOST_PENDING)
 
 
-def _turns(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[int, int]:
+def _iterations(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[int, int]:
     """Elements of a piece, and in how many iterations every thread has one."""
     width = piece_width(copy, instruction, block, None)
     return width, math.prod(copy.destination.static_tile_shape) // width // block.threads
@@ -78,7 +78,7 @@ def _turns(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[
 
 def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> ir.Statement:
     """Each thread's pieces of a tile, in the order of shared memory."""
-    width, _ = _turns(copy, instruction, block)
+    width, _ = _iterations(copy, instruction, block)
     layout = _slot(copy.destination, block)
     pieces = layout.size // width
     iterations = -(-pieces // block.threads)

@@ -36,7 +36,7 @@ from tilewright.passes.tile.gemms.gemm_candidates import may_start_alone
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter
 
 MOVABLE = (ir.Allocate, ir.Let, ir.Parallel, ir.Store, Copy, Fill, ir.Receive, ir.Release)
-"""What may run beside a gemm: statements that meet nobody, and meetings with other roles."""
+"""What may run beside a gemm: statements that wait for no other thread, and channels to other roles."""
 
 
 def delay_waits(function: ir.Function, context: Context) -> ir.Function:

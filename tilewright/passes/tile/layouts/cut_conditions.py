@@ -1,4 +1,4 @@
-"""A condition that threads meet one by one is cut in pieces, between which the whole block may meet.
+"""A divergent condition is split into pieces, so that barriers of the whole block may stand between them.
 
 Before::
 
@@ -14,9 +14,9 @@ After::
     if asked:
         tile[tx] = v[0] + 1
 
-No barrier may stand under such a condition, since some threads never come to it; between the pieces one may. What
-holds once is asked once, in front: what the first piece does may change what the condition asks. So it is with a loop
-that threads leave at different times: they go on asking, under a condition of their own, until nobody is left in it.
+No barrier may stand under such a condition, since some threads never reach it. The condition is evaluated once, before
+the first piece, which may change its operands. A loop that threads leave at different times becomes a masked loop: all
+threads iterate until the last one has left, and only those still in the loop execute its body.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from tilewright.passes.scoped import negated, reads_nothing
 
 _DIVISIONS = ("floordiv", "floormod", "div", "mod")
 
-_NO_MEETING = frozenset({*UPDATES, "print_line", "dp4a", "prefetch", "prefetch_far", "stream", "store_first"})
+_NO_BARRIER = frozenset({*UPDATES, "print_line", "dp4a", "prefetch", "prefetch_far", "stream", "store_first"})
 """Functions with an effect by which no thread waits for another."""
 
 
 def ordered_by_author(branch: ir.Statement) -> bool:
     """Whether the author says in a statement who waits for whom."""
     return holds(branch, ir.Wait, ir.Commit, ir.Roles, ir.TileOperator) or any(
-        isinstance(one.value, ir.Call) and one.value.function not in _NO_MEETING for one in find(branch, ir.Evaluate)
+        isinstance(one.value, ir.Call) and one.value.function not in _NO_BARRIER for one in find(branch, ir.Evaluate)
     )
 
 
 def cut(
     branch: ir.If,
-    meets: Callable[[ir.Statement], bool],
+    needs_barrier: Callable[[ir.Statement], bool],
     alone: Callable[[ir.Expr], bool],
     together: Callable[[ir.For | ir.While], ir.For | ir.While | None],
 ) -> ir.Seq:
@@ -51,20 +51,20 @@ def cut(
 
     Parameters
     ----------
-    meets : whether a barrier belongs into a statement.
+    meets : whether a statement needs a barrier inside.
     alone : whether a condition holds for one thread at most, which waits for no other.
     together : a loop as threads run it that leave it at one time; None where they do not.
     """
-    return ir.Seq(tuple(_Cut(meets, alone, together).branch(branch, None)), span=branch.span)
+    return ir.Seq(tuple(_Cut(needs_barrier, alone, together).branch(branch, None)), span=branch.span)
 
 
-def in_turns(loop: ir.For | ir.While, asked: ir.Var | None) -> Iterator[ir.Statement]:
-    """A loop that threads leave at different times, as one that all leave when the last one does: before each turn they
-    meet and ask whether anybody goes on.
+def masked_loop(loop: ir.For | ir.While, asked: ir.Var | None) -> Iterator[ir.Statement]:
+    """A loop that threads leave at different times, as one that all leave with the last: the block votes before each
+    iteration whether any thread goes on.
 
     Parameters
     ----------
-    asked : who comes to the loop; None where all do.
+    asked : whether a thread enters the loop; None where all do.
     """
     going, here, anybody = (ir.Buffer(name, (1,), BOOL, "scalar") for name in ("going", "here", "anybody"))
     place = (ir.const(0),)
@@ -96,16 +96,16 @@ def in_turns(loop: ir.For | ir.While, asked: ir.Var | None) -> Iterator[ir.State
     yield from vote()
     if here in notes:
         bound.append(ir.Store(here, place, ir.const(True)))
-    turn = ir.seq(*bound, *_staying(loop.body.statements, going, here))
+    iteration = ir.seq(*bound, *_staying(loop.body.statements, going, here))
     again = ir.seq(*further, going_on)
     body = ir.seq(
-        ir.If(ir.load(going, 0), turn, span=loop.span), ir.If(ir.load(going, 0), again, span=loop.span), *vote()
+        ir.If(ir.load(going, 0), iteration, span=loop.span), ir.If(ir.load(going, 0), again, span=loop.span), *vote()
     )
     yield ir.While(ir.load(anybody, 0), body, span=loop.span)
 
 
 def _staying(statements: Sequence[ir.Statement], going: ir.Buffer, here: ir.Buffer) -> Iterator[ir.Statement]:
-    """What a turn does, with notes in place of what leaves it."""
+    """The body of an iteration; `break` and `continue` become flags."""
     place = (ir.const(0),)
     for position, one in enumerate(statements):
         if isinstance(one, (ir.Break, ir.Continue)):
@@ -152,11 +152,11 @@ def _are_pieces(first: ir.Statement | None, second: ir.Statement) -> bool:
 class _Cut:
     def __init__(
         self,
-        meets: Callable[[ir.Statement], bool],
+        needs_barrier: Callable[[ir.Statement], bool],
         alone: Callable[[ir.Expr], bool],
         together: Callable[[ir.For | ir.While], ir.For | ir.While | None],
     ) -> None:
-        self.meets, self.alone, self.together = meets, alone, together
+        self.needs_barrier, self.alone, self.together = needs_barrier, alone, together
 
     def branch(self, branch: ir.If, asked: ir.Var | None) -> Iterator[ir.Statement]:
         """A branch, where `asked` holds."""
@@ -179,7 +179,7 @@ class _Cut:
         rest = list(body.statements)
         while rest:
             statement = rest.pop(0)
-            apart = read_first(statement, self.meets) if isinstance(statement, ir.Store) else statement
+            apart = read_first(statement, self.needs_barrier) if isinstance(statement, ir.Store) else statement
             if isinstance(apart, ir.Seq):
                 rest[:0] = apart.statements
             elif isinstance(statement, ir.Allocate) and statement.buffer.placed and statement.initial is not None:
@@ -193,15 +193,15 @@ class _Cut:
                     yield _under(asked, ir.Store(statement.buffer, first, statement.initial, span=statement.span))
             elif isinstance(statement, ir.Let):
                 yield from self._kept(statement.var, statement.value, asked, statement)
-            elif isinstance(statement, ir.If) and self.meets(statement):
+            elif isinstance(statement, ir.If) and self.needs_barrier(statement):
                 yield from self.branch(statement, asked)
-            elif isinstance(statement, (ir.For, ir.While)) and self.meets(statement):
+            elif isinstance(statement, (ir.For, ir.While)) and self.needs_barrier(statement):
                 loop = self.together(statement)
                 if isinstance(loop, ir.For):
                     again = ir.Seq(tuple(self._sequence(loop.body, asked)), span=loop.body.span)
                     yield replace(loop, body=again)
                 else:
-                    yield from in_turns(statement, asked)
+                    yield from masked_loop(statement, asked)
             else:
                 yield _under(asked, statement)
 

@@ -71,19 +71,19 @@ class OwnElements:
                 if reads_nothing(node.value):
                     self.names[node.var] = substitute(node.value, self.names)
             elif node.var in self.changing or node.var in varying:
-                turn = ir.Var(node.var.dtype, "turn")
+                iteration = ir.Var(node.var.dtype, "turn")
                 start, step = substitute(node.start, self.names), substitute(node.step, self.names)
-                self.names[node.var] = start + turn * step
+                self.names[node.var] = start + iteration * step
                 times = Analyzer().simplify((substitute(node.stop, self.names) - start + (step - 1)) // step)
-                loops.append((turn, int(times.value) if isinstance(times, ir.Const) else 0))
+                loops.append((iteration, int(times.value) if isinstance(times, ir.Const) else 0))
         counted: dict[ir.Var, int] = {}
-        for turn, often in reversed(loops):
+        for iteration, often in reversed(loops):
             if 0 < often * math.prod(counted.values()) <= _COUNTED:
-                counted[turn] = often
-        self.turns = {turn for turn, _ in loops} - counted.keys()
+                counted[iteration] = often
+        self.loops = {iteration for iteration, _ in loops} - counted.keys()
         places = np.unravel_index(np.arange(math.prod(counted.values())), tuple(counted.values()) or (1,))
         self.values = {var: index[:, None] for var, index in threads.items()}
-        self.values |= {turn: index[None, :] for turn, index in zip(counted, places, strict=False)}
+        self.values |= {iteration: index[None, :] for iteration, index in zip(counted, places, strict=False)}
         self.count = len(next(iter(threads.values())))
         self.counters |= self._counters(kernel.body)
 
@@ -111,7 +111,7 @@ class OwnElements:
                     step = math.gcd(step, index.step, int(np.gcd.reduce(index.own, axis=None)), *index.alike.values())
                     continue
             index = self._index(value) if reads_nothing(value) else None
-            if index is None or not (bound | self.turns).isdisjoint(find(value, ir.Var)):
+            if index is None or not (bound | self.loops).isdisjoint(find(value, ir.Var)):
                 return None
             if first is not None and (index.alike != first.alike or not np.array_equal(index.own, first.own)):
                 return None
@@ -154,7 +154,7 @@ class OwnElements:
         known = over_threads(expr, self.values)
         if known is not None:
             return _Index(np.asarray(known, np.int64), 0, {})
-        if expr in self.turns:
+        if expr in self.loops:
             return _Index(np.zeros((1, 1), np.int64), 1, {})
         if isinstance(expr, ir.Cast) and expr.value.dtype.is_integer and expr.dtype.bits >= 32:
             return self._index(expr.value)
@@ -174,7 +174,7 @@ class OwnElements:
     def _alike(self, expr: ir.Expr) -> _Index | None:
         """What is the same for all threads, as long as the statement runs."""
         names = {*find(expr, ir.Var), *map(root, find(expr, ir.Buffer))}
-        if has_effect(expr) or names & (self.varying | self.stored | self.changing | self.turns | self.values.keys()):
+        if has_effect(expr) or names & (self.varying | self.stored | self.changing | self.loops | self.values.keys()):
             return None
         return _Index(np.zeros((1, 1), np.int64), 0, {key(expr): 1})
 

@@ -37,7 +37,7 @@ from tilewright.ops.product import Product
 from tilewright.passes import Context, map_kernels, plain_loop
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
-from tilewright.passes.tile.layouts.cut_conditions import cut, in_turns, joined, ordered_by_author, read_first
+from tilewright.passes.tile.layouts.cut_conditions import cut, joined, masked_loop, ordered_by_author, read_first
 from tilewright.passes.tile.layouts.own_elements import OwnElements
 from tilewright.passes.tile.layouts.shared_places import Access, Pending, SharedPlace, exchanged_tensors, touches
 from tilewright.passes.tile.words.replace_words import replace_words
@@ -62,7 +62,7 @@ def barrier() -> ir.Evaluate:
 NOTHING = Pending()
 
 BARRIERS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
-"""Functions in which all threads of a block meet."""
+"""Functions that are barriers of a block."""
 
 LANDED = "cp_async_mbarrier_arrive_noinc"
 """The arrival of a thread's copies."""
@@ -165,9 +165,9 @@ class _Walk:
             loop = self._together(statement)
             if loop is not None:
                 return self._loop(loop, pending)
-            turns = ir.seq(*in_turns(statement, None))
-            self.varying |= set(find(turns, ir.If))
-            made_of, pending = self.sequence(turns, pending)
+            masked = ir.seq(*masked_loop(statement, None))
+            self.varying |= set(find(masked, ir.If))
+            made_of, pending = self.sequence(masked, pending)
             return list(made_of.statements), pending
         if isinstance(statement, ir.If):
             if _holds_barriers(statement) or statement not in self.varying:
@@ -175,7 +175,7 @@ class _Walk:
             if holds(statement, ir.Return) and not ordered_by_author(statement):
                 return self._leave(statement, pending)
             if self._is_cut(statement):
-                pieces = cut(statement, self._meets, self._alone, self._together)
+                pieces = cut(statement, self._syncs, self._alone, self._together)
                 self.varying |= set(find(pieces, ir.If))
                 made, pending = self.sequence(pieces, pending)
                 return list(joined(made)), pending
@@ -197,7 +197,7 @@ class _Walk:
     def _leave(self, branch: ir.If, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """A branch in which threads leave: nobody waits for those, and what they did is done before."""
         if branch.otherwise is not None or not isinstance(branch.then.statements[0], ir.Return):
-            pieces = cut(branch, lambda one: holds(one, ir.Return) or self._meets(one), self._alone, self._together)
+            pieces = cut(branch, lambda one: holds(one, ir.Return) or self._syncs(one), self._alone, self._together)
             self.varying |= set(find(pieces, ir.If))
             made, pending = self.sequence(pieces, pending)
             return list(joined(made)), pending
@@ -235,20 +235,20 @@ class _Walk:
             return None
         if self.names.isdisjoint(find(ir.seq(*map(ir.Evaluate, header(loop))), ir.Var, ir.Buffer)):
             return loop
-        turn = ir.Var(loop.var.dtype, "turn")
-        body = ir.seq(ir.Let(loop.var, loop.start + turn * loop.step, span=loop.span), loop.body)
-        return ir.counted(turn, int(np.max(times)), body)
+        iteration = ir.Var(loop.var.dtype, "turn")
+        body = ir.seq(ir.Let(loop.var, loop.start + iteration * loop.step, span=loop.span), loop.body)
+        return ir.counted(iteration, int(np.max(times)), body)
 
     def _is_cut(self, branch: ir.If) -> bool:
-        """Whether threads that come to a branch hand something on in it, so that all must meet there."""
+        """Whether threads that come to a branch exchange data in it, so that it needs a barrier."""
         if ordered_by_author(branch) or any(leaving(branch)):
             return False
         if branch.otherwise is None and self._alone(branch.condition):
             return False
-        return self._meets(ir.seq(branch.then, branch.otherwise))
+        return self._syncs(ir.seq(branch.then, branch.otherwise))
 
-    def _meets(self, statement: ir.Statement) -> bool:
-        """Whether a barrier belongs into a statement."""
+    def _syncs(self, statement: ir.Statement) -> bool:
+        """Whether a statement needs a barrier inside."""
         touched = self.touches(statement)
         if not touched.conflicts(touched):
             return False
@@ -282,10 +282,10 @@ class _Walk:
         _, left = self.sequence(loop.body, entry)
         body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
         left = left.outside(ir.Seq((loop,)))
-        met = pending.after_barrier()
-        if met != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
+        after = pending.after_barrier()
+        if after != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
             # What it waits for was there before: one barrier in front of it serves all its iterations.
-            made, left = self._loop(loop, met)
+            made, left = self._loop(loop, after)
             return [barrier(), *made], left
         if left.conflicts(header):
             body = replace(body, statements=(*body.statements, barrier()))
@@ -300,7 +300,7 @@ class _Walk:
         return left.next_iteration(loop) if every and isinstance(loop, ir.For) else left.anywhere()
 
     def _roles(self, roles: ir.Roles, pending: Pending) -> tuple[list[ir.Statement], Pending]:
-        """Roles meet before they begin and after they end; in between each has barriers of its own threads."""
+        """A barrier of the block before the roles and one after them; in between each role has barriers of its own."""
         before = [barrier()] if pending != NOTHING else []
         made, left = [], NOTHING
         for role in roles.roles:

@@ -102,9 +102,9 @@ class Pending:
         )
         return (
             mixed
-            or _meet(reads, self.written)
-            or _meet(writes | _places(next.combined), self.read | self.written)
-            or _meet(reads | writes, _places(self.combined))
+            or _overlap(reads, self.written)
+            or _overlap(writes | _places(next.combined), self.read | self.written)
+            or _overlap(reads | writes, _places(self.combined))
         )
 
     def after_barrier(self) -> Pending:
@@ -169,7 +169,7 @@ def _places(named: Iterable[tuple[object, SharedPlace]]) -> frozenset[SharedPlac
     return frozenset(place for _, place in named)
 
 
-def _meet(places: Iterable[SharedPlace], others: Iterable[SharedPlace]) -> bool:
+def _overlap(places: Iterable[SharedPlace], others: Iterable[SharedPlace]) -> bool:
     return any(one.may_alias(other) for one in places for other in others)
 
 

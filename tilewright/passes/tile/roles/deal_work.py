@@ -67,8 +67,8 @@ def _dealt(kernel: ir.Kernel) -> ir.Kernel:
     if set(kernel.thread_vars).isdisjoint(find(kernel.body, ir.Var)):
         return kernel
     if not holds(kernel.body, ir.Parallel, ir.TileOperator):
-        meets = any(performed(one) in BARRIERS for one in find(kernel.body, ir.Evaluate))
-        return kernel.with_body(_Meet(kernel)(kernel.body)) if meets else kernel
+        synchronises = any(performed(one) in BARRIERS for one in find(kernel.body, ir.Evaluate))
+        return kernel.with_body(_BarriersOnly(kernel)(kernel.body)) if synchronises else kernel
     if parts_work(kernel.body, kernel.thread_vars, kernel.threads):
         body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
         layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
@@ -317,16 +317,16 @@ class _Deal(Rewriter):
         )
 
 
-class _Meet(_Deal):
-    """The barriers of a kernel whose threads share no work: when they hand something on is not asked here."""
+class _BarriersOnly(_Deal):
+    """Checks the barriers of a kernel whose threads share no work; exchanges of data are not checked."""
 
     def _alone(self, statement: ir.Statement, part: ir.Expr | None = None) -> None:
         pass
 
 
 def _hand(first: _Done, second: _Done) -> bool:
-    """Whether threads must have done one thing before others of them do another one: of what each does for itself, its
-    author says when they meet."""
+    """Whether a barrier is needed between two things that threads do; what each thread does for itself its author
+    synchronises."""
     if not (first.together or second.together) or (first.one is not None and first.one == second.one):
         return False
     found = (first.written & second.read) | (first.read & second.written)

@@ -28,9 +28,9 @@ has nothing to do. It works on groups in the order in which they were started: t
 the first one's without a gap, and the first one adds meanwhile. The first warpgroup has the first turn, and behind the
 loop it takes what the last one passed, so that no turn is left over for the next loop.
 
-Who waits for a turn cannot come to a meeting: warpgroups that hand memory to one another between the products of an
+A warpgroup that waits for its turn cannot reach a barrier: warpgroups that exchange memory between the products of an
 iteration take no turns, and start these together anyway. Where little is done with the products (sums that are
-promoted), warpgroups drift apart by themselves and meeting costs more than it brings. Source: the ping-pong of
+promoted), warpgroups drift apart by themselves, and ordering them costs more than it gains. Source: the ping-pong of
 FlashAttention-3 (Shah et al., 2024), section 3.1.
 """
 
@@ -103,7 +103,7 @@ class _Order(Rewriter):
         runs = _runs(statements)
         if not runs or not _works_between(statements) or any(_holds_gemm(one) for one in statements):
             return made
-        if any(_may_meet(one) for start, end in runs for one in statements[max(0, start - 1) : end + 1]):
+        if any(_may_synchronise(one) for start, end in runs for one in statements[max(0, start - 1) : end + 1]):
             return made
         changed = list(statements)
         for start, end in reversed(runs):
@@ -141,7 +141,7 @@ def _works_between(statements: Sequence[ir.Statement]) -> bool:
     return any(passes[buffer] >= WORK * products for buffer, products in made.items())
 
 
-def _may_meet(statement: ir.Statement) -> bool:
+def _may_synchronise(statement: ir.Statement) -> bool:
     """Whether all threads of the role may wait for one another in a statement: folds through shared memory are made
     later."""
     return holds(statement, Reduce, Scan) or any(call.function in BARRIERS for call in find(statement, ir.Call))

@@ -115,9 +115,9 @@ class _Specialize(ScopedRewriter):
             for position, statement in enumerate(kernel.body.statements)
             if any(node in wanted for node in find(statement, ir.Pipelined))
         )
-        meeting = _meeting(kernel, loops)
-        if meeting is not None:
-            return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", meeting)
+        barrier = _block_barrier(kernel, loops)
+        if barrier is not None:
+            return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", barrier)
         survey = Survey(kernel, anchor)
         for behind in (True, False):
             plan = plan_links(survey, wanted, behind)
@@ -157,7 +157,7 @@ def _kernel_unsupported(kernel: ir.Kernel, context: Context, asked: bool) -> Rol
     return None
 
 
-def _meeting(kernel: ir.Kernel, loops: Sequence[ir.Pipelined]) -> ir.Statement | None:
+def _block_barrier(kernel: ir.Kernel, loops: Sequence[ir.Pipelined]) -> ir.Statement | None:
     """Where blocks meet though a producer may have loads to do: behind the last loop its threads have ended, which
     clusters do not wait for."""
     last = max(

@@ -17,7 +17,7 @@ After::
                     print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {} {} {} {} {}", bx, part * 16 + i, at * 8, ...)
                 print_line("[block {}] after acc[{}, {}:{}] = {} {} {} {}", bx, part * 16 + i, 16, 20, acc_shown[i, 16], ...)
 
-Elements of a fragment are with many threads, so they meet in a small tile, some rows at a time. Within a parallel loop
+The elements of a fragment are distributed over threads, so they are staged in shared memory, some rows at a time. Within a parallel loop
 each element shows its own line, by whichever thread it falls to.
 """  # noqa: E501
 
@@ -38,8 +38,8 @@ MOST_NUMBERS = 32
 """What one printf of a GPU takes."""
 
 
-MEETING_BYTES = 8192
-"""Shared memory in which rows of a fragment meet."""
+STAGED_BYTES = 8192
+"""Shared memory in which rows of a fragment are staged."""
 
 
 def lower_prints(function: ir.Function, context: Context) -> ir.Function:
@@ -124,7 +124,7 @@ class _Lower(Rewriter):
     def _through_shared(
         self, node: ir.Print, text: str, own: list[ir.Expr], tile: ir.Region, apart: bool
     ) -> list[ir.Statement]:
-        """A fragment's elements are with many threads: they meet in a tile that the thread that prints can read."""
+        """Stage a fragment's rows in shared memory, where the thread that prints can read them."""
         if apart or self.in_loop:
             raise MissingCapability(
                 f"the fragment {tile.buffer.name} is shown by the whole block together, and here its threads are apart",
@@ -165,8 +165,8 @@ def _apart(statement: ir.Statement, varying: Varying, inside: bool = False) -> I
 
 
 def _rows_at_once(rows: int, row_bytes: int, unit: int) -> int:
-    """How many rows meet in shared memory: as many as divide all of them and take little of it."""
-    fitting = (n for n in range(rows, 0, -1) if rows % n == 0 and n % unit == 0 and n * row_bytes <= MEETING_BYTES)
+    """How many rows are staged at a time: as many as divide all of them and take little shared memory."""
+    fitting = (n for n in range(rows, 0, -1) if rows % n == 0 and n % unit == 0 and n * row_bytes <= STAGED_BYTES)
     return next(fitting, 1 if unit == 1 else rows)
 
 

@@ -101,8 +101,8 @@ class _Replace(HoistingRewriter):
         )
         agrees = ir.Unary(BOOL, "not", said) if everyone else said
         # All have read the votes before when the counter is cleared.
-        meeting = partial(perform, "sync_threads")
-        self.before += [ir.Allocate(counter), meeting(), clear, meeting(), ir.If(agrees, ir.seq(added)), meeting()]
+        barrier = partial(perform, "sync_threads")
+        self.before += [ir.Allocate(counter), barrier(), clear, barrier(), ir.If(agrees, ir.seq(added)), barrier()]
         votes = ir.Load(INT32, counter, (ir.const(0),))
         if call.function == "sync_threads_count":
             return votes

@@ -7,7 +7,7 @@ from tilewright.language.proxies import as_expr
 from tilewright.language.recording import in_kernel, statement_here, word
 
 
-def _meeting(function: str) -> None:
+def _call(function: str) -> None:
     in_kernel(f"T.{function}").append(ir.Evaluate(ir.Call(ir.dtypes.BOOL, function, ()), span=statement_here()))
 
 
@@ -22,7 +22,7 @@ def pdl_sync() -> None:
     >>> T.pdl_sync()
     >>> T.copy(A, tile)
     """
-    _meeting("griddepcontrol_wait")
+    _call("griddepcontrol_wait")
 
 
 @word
@@ -34,7 +34,7 @@ def pdl_trigger() -> None:
     --------
     >>> T.pdl_trigger()
     """
-    _meeting("griddepcontrol_launch_dependents")
+    _call("griddepcontrol_launch_dependents")
 
 
 @word
@@ -57,11 +57,11 @@ def take_turn(first: object = False) -> None:
 @word
 def pass_turn() -> None:
     """Ordered barrier: let the next warpgroup of the role pass its `take_turn`."""
-    _meeting("pass_turn")
+    _call("pass_turn")
 
 
 @word
 def end_turns() -> None:
     """After the last `pass_turn`: the role's first warpgroup consumes the remaining arrival, so that the barrier ends
     balanced."""
-    _meeting("end_turns")
+    _call("end_turns")
