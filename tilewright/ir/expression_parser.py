@@ -6,14 +6,14 @@ import ast
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import ProgramSyntaxError, Span, near
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import ALL, DType, dtype
 from tilewright.ir.expression_text import call_dtype, literal_dtype, pilot_dtype
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.literals import LITERALS, RECORDS
+from tilewright.ir.literals import LITERALS, RECORDS, shown_fields
 from tilewright.ir.printer import SCOPE_WORDS
 from tilewright.ir.visitor import method_of
 
@@ -32,6 +32,9 @@ _FLOATS = {"inf": float("inf"), "nan": float("nan")}
 _DTYPE = re.compile(rf"({'|'.join(ALL)})(x\d+)?")
 
 
+T = TypeVar("T")
+
+
 class ExpressionParser:
     """Turns Python syntax into IR, with the names in scope.
 
@@ -44,6 +47,8 @@ class ExpressionParser:
     def __init__(self, source: str, file: str, first_line: int) -> None:
         self.source, self.file, self.first_line = source, file, first_line
         self.scope: ChainMap[str, ir.Var | ir.Buffer] = ChainMap()
+        self.read: set[ast.expr] = set()
+        """The syntax that something was made of."""
 
     # Errors and names
 
@@ -57,6 +62,7 @@ class ExpressionParser:
 
     def lookup(self, node: ast.expr) -> ir.Var | ir.Buffer:
         """The variable or buffer that a name stands for."""
+        self.read.add(node)
         if not isinstance(node, ast.Name):
             raise self.fail("expected a name", node)
         if node.id not in self.scope:
@@ -70,6 +76,7 @@ class ExpressionParser:
         return found
 
     def dtype(self, node: ast.expr) -> DType:
+        self.read.add(node)
         if isinstance(node, ast.Name) and _DTYPE.fullmatch(node.id):
             return dtype(node.id)
         raise self.fail("expected a dtype", node)
@@ -84,6 +91,7 @@ class ExpressionParser:
 
     def number(self, node: ast.expr) -> int | float | bool | None:
         """The value of a bare literal, None for anything else."""
+        self.read.add(node)
         if isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
             return node.value
         if isinstance(node, ast.Name) and node.id in _FLOATS:
@@ -215,6 +223,7 @@ class ExpressionParser:
 
     def argument(self, node: ast.expr, expected: DType | None) -> ir.Expr | str | ir.Region:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            self.read.add(node)
             return node.value
         region = self.try_region(node)
         return region if region is not None else self.expression(node, expected)
@@ -222,6 +231,7 @@ class ExpressionParser:
     def _named_call(self, node: ast.Call) -> ir.Expr:
         if not node.args or not isinstance(node.args[0], ast.Constant) or not isinstance(node.args[0].value, str):
             raise self.fail("call() begins with the function's name in quotes", node)
+        self.read.add(node.args[0])
         return self._intrinsic(node.args[0].value, node.args[1:], node)
 
     def _extremum(self, node: ast.Call) -> ir.Expr:
@@ -230,8 +240,7 @@ class ExpressionParser:
 
     def _negation(self, node: ast.Call) -> ir.Expr:
         self._count(node, 1)
-        value = self.expression(node.args[0])
-        return ir.Unary(value.dtype, "neg", value)
+        return ir.Unary((value := self.expression(node.args[0])).dtype, "neg", value)
 
     def _reinterpret(self, node: ast.Call) -> ir.Expr:
         self._count(node, 2)
@@ -244,8 +253,7 @@ class ExpressionParser:
 
     def _tensor_map(self, node: ast.Call) -> ir.Expr:
         self._count(node, 1)
-        fields = {word.arg or "": self.value(word.value) for word in node.keywords}
-        return ir.TensorMap(dtype("uint64"), self.buffer(node.args[0]), **fields)
+        return self.construct(ir.TensorMap, node, self.words(node), dtype("uint64"), self.buffer(node.args[0]))
 
     # Regions and other values
 
@@ -286,6 +294,7 @@ class ExpressionParser:
         if root in RECORDS:
             return self._record(node, RECORDS[root])
         if root in LITERALS:
+            self.read.update(one for one in ast.walk(node) if isinstance(one, ast.expr))
             return LITERALS[root](ast.get_source_segment(self.source, node) or "")
         reader = _VALUES.get(type(node))
         if reader is not None:
@@ -302,7 +311,27 @@ class ExpressionParser:
             return getattr(cls, node.attr)
         if not isinstance(node, ast.Call):
             raise self.fail(f"expected {cls.__name__}(...)", node)
-        return cls(**{word.arg or "": self.value(word.value) for word in node.keywords})
+        return self.construct(cls, node, self.words(node))
+
+    def words(self, call: ast.Call) -> dict[str, object]:
+        """The values of a call's keywords."""
+        return {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
+
+    def construct(
+        self, cls: Callable[..., T], call: ast.Call, fields: Mapping[str, object], *given: object, **own: object
+    ) -> T:
+        """A record of what a call's words say, beside what is `given` and its `own`."""
+        known, name = shown_fields(cls), _dotted(call.func)
+        for word in fields.keys() - known.keys():
+            hint = near(word, list(known)) or f"its operands: {', '.join(known)}"
+            raise self.fail(f"{name}: got an unexpected keyword argument {word!r}", call, hint)
+        try:
+            for place in filter(None, set(known.values())):
+                own[place[0]] = place[1](**{word: value for word, value in fields.items() if known[word] == place})
+            return cls(*given, **{word: value for word, value in fields.items() if known[word] is None}, **own)
+        except TypeError as error:
+            hint = f"its operands: {', '.join(known)}"
+            raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
 
     # Buffers
 
@@ -320,6 +349,7 @@ class ExpressionParser:
         word = node.func.id
         keywords = {keyword.arg or "": keyword.value for keyword in node.keywords}
         strided = keywords.pop("strides", None)
+        self.read.update([] if strided is None else [strided])
         strides = None if strided is None else tuple(self.extent(item) for item in items(strided))
         if word == "view" and len(node.args) == 2:
             source = self.buffer(node.args[0])

@@ -58,9 +58,16 @@ def record_fields(value: Any) -> list[tuple[str, object]]:
     return found
 
 
-def spread_fields(cls: Any) -> dict[str, type]:
-    """The classes of the records that a dataclass spreads (see `nodes.SPREAD`), by the names of their fields."""
-    return {one.name: type(one.default) for one in dataclasses.fields(cls) if one.metadata.get("spread")}
+def shown_fields(cls: Any) -> dict[str, tuple[str, type] | None]:
+    """The words by which programs show what a dataclass holds; for those of a record that it spreads (see
+    `nodes.SPREAD`) the name of its field and its class."""
+    shown: dict[str, tuple[str, type] | None] = {}
+    for one in dataclasses.fields(cls):
+        if one.metadata.get("spread"):
+            shown |= dict.fromkeys(shown_fields(type(one.default)), (one.name, type(one.default)))
+        elif one.metadata.get("printed", True) and one.name != "span":
+            shown[one.name] = None
+    return shown
 
 
 def _equal(value: object, default: object) -> bool:

@@ -7,16 +7,15 @@ prints and parses without a word here.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tilewright.errors import ProgramSyntaxError, Span, near
+from tilewright.errors import ProgramSyntaxError, Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_parser import _DTYPE, SCOPES, ExpressionParser, items
-from tilewright.ir.literals import spread_fields
-from tilewright.ir.visitor import fields_of, method_of
+from tilewright.ir.visitor import method_of
 from tilewright.texts import keep_lines
 
 
@@ -44,7 +43,9 @@ def parse(text: str, *, file: str | None = None, first_line: int = 1) -> ir.Func
     definitions = [found for found in module.body if isinstance(found, ast.FunctionDef)]
     if len(definitions) != 1 or len(module.body) != 1:
         raise ProgramSyntaxError("expected one program, `def name(...):`", span=Span(name, first_line))
-    return parser.function(definitions[0])
+    function = parser.function(definitions[0])
+    parser.check_read(definitions[0])
+    return function
 
 
 class _Parser(ExpressionParser):
@@ -63,6 +64,13 @@ class _Parser(ExpressionParser):
 
     def place(self, node: ast.AST) -> Span | None:
         return self.span(node) if self.spans else None
+
+    def check_read(self, definition: ast.FunctionDef) -> None:
+        """Refuse what is said and nothing was made of: a printed program says nothing else."""
+        for node in ast.walk(definition):
+            for part in _OPTIONAL.get(type(node), lambda _: [])(node):
+                if part is not None and self.read.isdisjoint(ast.walk(part)):
+                    raise self.fail("nothing is said by this here", part)
 
     # Functions and buffers
 
@@ -135,12 +143,14 @@ class _Parser(ExpressionParser):
         target = node.targets[0]
         if isinstance(target, ast.Name):
             return self._allocate(target.id, node)
-        if isinstance(target, ast.Attribute):
-            target = target.value
+        wide = target if isinstance(target, ast.Attribute) else None
+        target = target if wide is None else wide.value
         if not isinstance(target, ast.Subscript):
             raise self.fail("expected an element of a buffer or a new buffer's name", node)
         buffer = self.buffer(target.value)
         value = self.expression(node.value, buffer.dtype)
+        if wide is not None and self.lanes(wide, buffer).lanes != value.dtype.lanes:
+            raise self.fail(f"what is stored has {value.dtype.lanes} lanes", wide)
         return ir.Store(buffer, self.indices(target.slice), value, span=self.place(node))
 
     def _allocate(self, name: str, node: ast.Assign) -> ir.Statement | None:
@@ -152,13 +162,11 @@ class _Parser(ExpressionParser):
         assert isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name)
         if node.value.func.id == "view":
             return None
-        initial = keywords.pop("initial", None)
+        initial = keywords.get("initial")
         if "layout" in keywords:
-            self.layouts.append((buffer, self.value(keywords.pop("layout"))))
+            self.layouts.append((buffer, self.value(keywords["layout"])))
         if "safe_value" in keywords:
-            self.safe_values.append((buffer, self.expression(keywords.pop("safe_value"), buffer.dtype)))
-        for word, value in keywords.items():
-            raise self.fail(f"a buffer has no {word!r}", value)
+            self.safe_values.append((buffer, self.expression(keywords["safe_value"], buffer.dtype)))
         first = None if initial is None else self.expression(initial, UINT64 if buffer.placed else buffer.dtype)
         return ir.Allocate(buffer, first, span=self.place(node))
 
@@ -167,38 +175,34 @@ class _Parser(ExpressionParser):
         word = _word(call)
         span = self.place(node)
         if isinstance(call, ast.Call) and word in ir.TILE_OPERATORS:
-            return self._tile_operator(word, call, span)
+            return self.construct(ir.TILE_OPERATORS[word], call, self.words(call), span=span)
         if isinstance(call, ast.Call) and word in _ASYNCHRONY:
             return _ASYNCHRONY[word](self, call, span)
         if isinstance(call, ast.Call) and word == "assume" and len(call.args) == 1:
             return ir.Assume(self.expression(call.args[0]), span=span)
         if isinstance(call, ast.Call) and word in ("print", "breakpoint"):
             values = tuple(self.value(argument) for argument in call.args)
-            keywords = {keyword.arg: self.value(keyword.value) for keyword in call.keywords}
-            if keywords.keys() - {"thread"}:
-                raise self.fail(f"{word} has no {min(map(str, keywords.keys() - {'thread'}))!r}", call)
-            return ir.Print(values, word == "breakpoint", int(keywords.get("thread", 0)), span=span)
+            thread = next((self.integer(keyword.value) for keyword in call.keywords if keyword.arg == "thread"), 0)
+            return ir.Print(values, word == "breakpoint", thread, span=span)
         return ir.Evaluate(self.expression(call), span=span)
 
     def _group(self, call: ast.Call, span: Span | None) -> ir.Statement:
         """``commit("loads")`` or ``wait("loads", pending=1)``."""
         assert isinstance(call.func, ast.Name)
         token = [self.value(argument) for argument in call.args]
-        keywords: dict[str, Any] = {
+        keywords: dict[str, object] = {
             keyword.arg or "": self.expression(keyword.value) if keyword.arg == "full" else self.value(keyword.value)
             for keyword in call.keywords
         }
-        if len(token) != 1 or (keywords and call.func.id == "commit") or not keywords.keys() <= _WAIT_WORDS:
+        if len(token) != 1:
             raise self.fail("expected commit(token) or wait(token, pending=n)", call)
-        made = ir.Commit if call.func.id == "commit" else ir.Wait
-        return made(*token, **keywords, span=span)
+        return self.construct(_GROUPS[call.func.id], call, keywords, *token, span=span)
 
     def _channel(self, call: ast.Call, span: Span | None) -> ir.Statement:
         if not call.args:
             raise self.fail("expected the channel's name and its buffers", call)
-        keywords = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
         buffers = tuple(self.buffer(argument) for argument in call.args[1:])
-        return ir.Channel(self.value(call.args[0]), buffers, **keywords, span=span)
+        return self.construct(ir.Channel, call, self.words(call), self.value(call.args[0]), buffers, span=span)
 
     def _channel_statement(self, call: ast.Call, span: Span | None) -> ir.Statement:
         assert isinstance(call.func, ast.Name)
@@ -219,34 +223,19 @@ class _Parser(ExpressionParser):
             ):
                 raise self.fail("roles hold `with role(name, warps=n):` alone", inner)
             with self.block():
-                keywords = {keyword.arg or "": self._role_word(keyword) for keyword in call.keywords}
+                words = {keyword.arg or "": self._role_word(keyword) for keyword in call.keywords}
                 name, body = self.value(call.args[0]), self.body(inner.body)
-            found.append(ir.Role(name, body=body, **keywords, span=self.place(inner)))
+            found.append(self.construct(ir.Role, call, words, name, body=body, span=self.place(inner)))
         return ir.Roles(tuple(found), span=self.place(node))
 
     def _role_word(self, keyword: ast.keyword) -> Any:
         """A keyword of a role; ``index`` is the name by which its body knows the instance."""
         if keyword.arg != "index" or not isinstance(keyword.value, ast.Name):
             return self.value(keyword.value)
+        self.read.add(keyword.value)
         var = ir.Var(INT32, keyword.value.id)
         self.scope[var.name] = var
         return var
-
-    def _tile_operator(self, name: str, call: ast.Call, span: Span | None) -> ir.Statement:
-        cls = ir.TILE_OPERATORS[name]
-        fields: dict[str, Any] = {keyword.arg or "": self.value(keyword.value) for keyword in call.keywords}
-        words = {name: fields_of(record) for name, record in spread_fields(cls).items()}
-        known = [word for name in fields_of(cls) for word in words.get(name, (name,))]
-        records = {
-            name: record(**{word: fields.pop(word) for word in words[name] if word in fields})
-            for name, record in spread_fields(cls).items()
-        }
-        try:
-            return cls(**fields, **records, span=span)
-        except TypeError as error:
-            unknown = [field for field in fields if field not in known]
-            hint = (near(unknown[0], known) if unknown else "") or f"its operands: {', '.join(known)}"
-            raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
 
     def read_If(self, node: ast.If) -> ir.Statement:
         condition = self.expression(node.test)
@@ -257,7 +246,7 @@ class _Parser(ExpressionParser):
         return ir.While(self.expression(node.test), self.body(node.body), span=self.place(node))
 
     def read_Assert(self, node: ast.Assert) -> ir.Statement:
-        message = node.msg.value if isinstance(node.msg, ast.Constant) else ""
+        message = self.value(node.msg) if isinstance(node.msg, ast.Constant) else ""
         return ir.Assert(self.expression(node.test), str(message), span=self.place(node))
 
     def read_Break(self, node: ast.stmt) -> ir.Statement:
@@ -302,14 +291,16 @@ class _Parser(ExpressionParser):
         return lambda body, span: ir.For(vars[0], bounds[0], bounds[1], step, body, kind, span=span)
 
     def _pipelined(self, vars: tuple[ir.Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
-        start, stop = self._bounds(vars, call)[:2]
-        plan = {word: self.value(value) for word, value in keywords.items()}
-        return lambda body, span: ir.Pipelined(vars[0], start, stop, body, **plan, span=span)
+        start, stop, *step = self._bounds(vars, call)
+        if step:
+            raise self.fail("a pipelined loop counts by one", call)
+        words = {word: self.value(value) for word, value in keywords.items()}
+        return lambda body, span: self.construct(ir.Pipelined, call, words, vars[0], start, stop, body, span=span)
 
     def _parallel(self, vars: tuple[ir.Var, ...], call: ast.Call, keywords: dict[str, ast.expr]) -> _MakeLoop:
         extents = tuple(self.extent(argument) for argument in call.args)
-        plan = {word: self.value(value) for word, value in keywords.items()}
-        return lambda body, span: ir.Parallel(vars, extents, body, **plan, span=span)
+        words = {word: self.value(value) for word, value in keywords.items()}
+        return lambda body, span: self.construct(ir.Parallel, call, words, vars, extents, body, span=span)
 
     def read_With(self, node: ast.With) -> ir.Statement:
         call = node.items[0].context_expr
@@ -324,13 +315,15 @@ class _Parser(ExpressionParser):
         return self._kernel(node, {keyword.arg or "": keyword.value for keyword in call.keywords})
 
     def _kernel(self, node: ast.With, keywords: dict[str, ast.expr]) -> ir.Kernel:
-        layouts = tuple((self.buffer(name), self.value(held)) for name, held in _pairs(keywords.pop("layouts", None)))
+        layouts = tuple(
+            (self.buffer(name), self.value(held)) for name, held in self._pairs(keywords.pop("layouts", None))
+        )
         safe: list[tuple[ir.Buffer, ir.Expr]] = []
-        for name, held in _pairs(keywords.pop("safe_values", None)):
+        for name, held in self._pairs(keywords.pop("safe_values", None)):
             buffer = self.buffer(name)
             safe.append((buffer, self.expression(held, buffer.dtype)))
-        blocks = [(self._index(name), self.extent(held)) for name, held in _pairs(keywords.pop("blocks", None))]
-        threads = [(self._index(name), self.integer(held)) for name, held in _pairs(keywords.pop("threads", None))]
+        blocks = [(self._index(name), self.extent(held)) for name, held in self._pairs(keywords.pop("blocks", None))]
+        threads = [(self._index(name), self.integer(held)) for name, held in self._pairs(keywords.pop("threads", None))]
         attributes = tuple((word, self.value(value)) for word, value in keywords.items())
         outer = self.layouts, self.safe_values
         self.layouts, self.safe_values = [], []
@@ -345,6 +338,15 @@ class _Parser(ExpressionParser):
         return ir.Kernel(
             block_vars, grid, thread_vars, shape, body, layouts, safe_values, attributes, span=self.place(node)
         )
+
+    def _pairs(self, node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
+        """Keys and values of a dictionary display."""
+        if node is None:
+            return []
+        if not isinstance(node, ast.Dict) or None in node.keys:
+            raise self.fail("expected `{name: value}`", node)
+        self.read.add(node)
+        return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key is not None]
 
     def _index(self, node: ast.expr) -> ir.Var:
         """An index variable of a kernel: ``bx``, or ``int64(bx)``."""
@@ -363,22 +365,26 @@ def _word(node: ast.expr) -> str:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
-def _pairs(node: ast.expr | None) -> list[tuple[ast.expr, ast.expr]]:
-    """Keys and values of a dictionary display."""
-    if not isinstance(node, ast.Dict):
-        return []
-    return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key is not None]
-
-
-_WAIT_WORDS = {"pending", "reading_only", "others", "full"}
+_OPTIONAL: dict[type, Callable[..., Sequence[ast.AST | None]]] = {
+    ast.Call: lambda node: [*node.args, *node.keywords],
+    ast.For: lambda node: node.orelse,
+    ast.While: lambda node: node.orelse,
+    ast.With: lambda node: node.items[1:],
+    ast.Assign: lambda node: node.targets[1:],
+    ast.arguments: lambda node: [node.vararg, node.kwarg, *node.defaults, *node.kw_defaults],
+    ast.Slice: lambda node: [node.step],
+    ast.Assert: lambda node: [node.msg],
+}
+"""What may stand in a piece of syntax without being read."""
 
 _CHANNEL_STATEMENTS: dict[str, type[ir.ChannelStatement]] = {
     cls.__name__.lower(): cls for cls in (ir.Acquire, ir.Publish, ir.Receive, ir.Release)
 }
 
+_GROUPS = {"commit": ir.Commit, "wait": ir.Wait}
+
 _ASYNCHRONY: dict[str, Callable[[_Parser, ast.Call, Span | None], ir.Statement]] = {
-    "commit": _Parser._group,
-    "wait": _Parser._group,
+    **dict.fromkeys(_GROUPS, _Parser._group),
     "channel": _Parser._channel,
     **dict.fromkeys(_CHANNEL_STATEMENTS, _Parser._channel_statement),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +15,8 @@ from hypothesis import strategies as st
 
 import tilewright.ops  # noqa: F401  (registers the tile operators)
 from tilewright.errors import ProgramSyntaxError
-from tilewright.ir import BOOL, INT32, INTRINSICS, DType, dtype, dtypes, fields_of, nodes
-from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register_record, spread_fields
+from tilewright.ir import BOOL, INT32, INTRINSICS, DType, dtype, dtypes, nodes
+from tilewright.ir.literals import LITERALS, RECORDS, register_literal, register_record, shown_fields
 from tilewright.ir.nodes import Buffer, Const, Expr, Function, Region, Seq, Statement, Var
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
@@ -173,9 +175,11 @@ def statements(draw: st.DrawFn, scope: Scope, depth: int) -> Statement:
 def operators(draw: st.DrawFn, scope: Scope) -> Statement:
     """Any registered operator with any values: printing goes by its fields alone, but a dimension is one of a region."""
     cls = nodes.TILE_OPERATORS[draw(st.sampled_from(sorted(nodes.TILE_OPERATORS)))]
-    made = {name: draw(values(scope)) for name in fields_of(cls)}
-    for name, record in spread_fields(cls).items():
-        made[name] = record(**{word: draw(values(scope)) for word in fields_of(record) if word != "staging"})
+    made: dict[str, Any] = {}
+    records: dict[tuple[str, type], dict[str, Any]] = {}
+    for word, place in shown_fields(cls).items():
+        (made if place is None else records.setdefault(place, {}))[word] = draw(values(scope))
+    made |= {name: record(**words) for (name, record), words in records.items()}
     for name, operand in cls.dimensions.items():
         made |= {name: draw(st.integers(-3, 3)), operand: draw(regions(scope))}
     return cls(**made)
@@ -320,6 +324,65 @@ def test_any_program_comes_back_as_the_same_text(function: Function) -> None:
 def test_many_programs_come_back_as_the_same_text(function: Function) -> None:
     text = print_program(function)
     assert print_program(parse(text)) == text
+
+
+def with_more(text: str, draw: Any) -> str:
+    """A program in which one piece of syntax says one thing more."""
+    module = ast.parse(text)
+    kinds = (ast.Call, ast.For, ast.While, ast.With, ast.Assign, ast.Slice)
+    own = {below for node in ast.walk(module) if ast.unparse(node).startswith("swizzle(") for below in ast.walk(node)}
+    found = [node for node in ast.walk(module) if isinstance(node, kinds) and node not in own] or [module.body[0]]
+    node = draw(st.sampled_from(found))
+    more = ast.parse(draw(st.sampled_from(["1", "()", "float32", "'x'", "f(1)"]))).body[0].value
+    if isinstance(node, ast.Call) and draw(st.booleans()):
+        node.args.append(more)
+    elif isinstance(node, ast.Call):
+        node.keywords.append(ast.keyword(draw(st.sampled_from(["stray", "span", "plan", "staging", "step"])), more))
+    elif isinstance(node, (ast.For, ast.While)):
+        node.orelse.append(ast.Pass())
+    elif isinstance(node, ast.With):
+        node.items.append(ast.withitem(more))
+    elif isinstance(node, ast.Assign):
+        node.targets.append(ast.Name("again", ast.Store()))
+    elif isinstance(node, ast.Slice):
+        node.step = more
+    else:
+        node.args.vararg = ast.arg("more")
+    return ast.unparse(ast.fix_missing_locations(module))
+
+
+def nothing_is_passed_over(function: Function, data: st.DataObject) -> None:
+    """Whether what a text says more is refused, or said again when it is printed."""
+    text = print_program(function)
+    assert print_program(parse(ast.unparse(ast.parse(text)))) == text
+    more = with_more(text, data.draw)
+    try:
+        back = print_program(parse(more))
+    except ProgramSyntaxError:
+        return
+    assert back != text, more
+
+
+@ANY
+@given(functions(), st.data())
+def test_what_a_program_would_not_print_is_refused(function: Function, data: st.DataObject) -> None:
+    nothing_is_passed_over(function, data)
+
+
+@pytest.mark.proof
+@MANY
+@given(functions(), st.data())
+def test_what_many_programs_would_not_print_is_refused(function: Function, data: st.DataObject) -> None:
+    nothing_is_passed_over(function, data)
+
+
+@pytest.mark.parametrize("name", sorted(nodes.TILE_OPERATORS))
+def test_fields_that_are_not_printed_are_not_read(name: str) -> None:
+    shown = shown_fields(nodes.TILE_OPERATORS[name])
+    for one in dataclasses.fields(nodes.TILE_OPERATORS[name]):
+        if one.name not in shown:
+            with pytest.raises(ProgramSyntaxError, match=f"{name}: got an unexpected keyword argument '{one.name}'"):
+                parse(f"def f():\n    {name}({one.name}=None)")
 
 
 @ANY
