@@ -259,7 +259,7 @@ def test_atomics_of_a_role_that_does_nothing_else_are_all_its_threads(form: str,
 
     a, b = np.zeros(128, np.int32), np.zeros(64, np.int32)
     kernel = tilewright.jit(target=target)(program).compile(a, b)
-    assert "with role(" in kernel.show_program("deal_work")
+    assert "with role(" in kernel.show_program("distribute_work")
     for run in (kernel.emulate, kernel.interpret):
         given = a.copy()
         run(given, b)

@@ -15,14 +15,14 @@ from tilewright.passes.lower.lower_parallel import lower_parallel
 from tilewright.passes.lower.lower_threads import lower_threads
 from tilewright.passes.lower.lower_tiles import lower_tiles
 from tilewright.passes.manager import Step
+from tilewright.passes.thread.add_dependent_launch import add_dependent_launch
 from tilewright.passes.thread.check_registers import check_registers
 from tilewright.passes.thread.count_slots import count_slots
-from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores
 from tilewright.passes.thread.fuse_loops import fuse_loops
-from tilewright.passes.thread.launch_beside import launch_beside
-from tilewright.passes.thread.name_late import name_late
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
+from tilewright.passes.thread.prefetch_next import prefetch_next
+from tilewright.passes.thread.sink_names import sink_names
 from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.passes.thread.unroll_loops import unroll_loops
 from tilewright.passes.thread.vectorize_accesses import vectorize_accesses
@@ -52,7 +52,7 @@ from tilewright.passes.tile.processors.check_tiles import check_tiles
 from tilewright.passes.tile.processors.forward_operands import forward_operands
 from tilewright.passes.tile.processors.plan_operand_layouts import plan_operand_layouts
 from tilewright.passes.tile.processors.share_packing import share_packing
-from tilewright.passes.tile.roles.deal_work import deal_work
+from tilewright.passes.tile.roles.distribute_work import distribute_work
 from tilewright.passes.tile.roles.order_warpgroups import order_warpgroups
 from tilewright.passes.tile.roles.specialize_warps import specialize_warps
 from tilewright.passes.tile.words.check_words import check_words
@@ -66,9 +66,9 @@ from tilewright.passes.tile.words.lower_prints import lower_prints
 from tilewright.passes.tile.words.lower_votes import lower_votes
 from tilewright.passes.tile.words.privatize_operators import privatize_operators
 from tilewright.passes.tile.words.replace_words import replace_words
+from tilewright.passes.tile.words.round_threads import round_threads
 from tilewright.passes.tile.words.simplify import simplify
 from tilewright.passes.tile.words.unify_locals import unify_locals
-from tilewright.passes.tile.words.whole_waves import whole_waves
 from tilewright.passes.tile.words.widen_indices import widen_indices
 
 
@@ -82,28 +82,28 @@ def _one_thread(context: Context) -> bool:
     return not context.arch.has_threads
 
 
-def _in_turn(context: Context) -> bool:
+def _serial_launches(context: Context) -> bool:
     """A kernel begins when the one before it has ended."""
     return not context.arch.has("dependent_launch")
 
 
-def _side_by_side(context: Context) -> bool:
+def _dependent_launches(context: Context) -> bool:
     """A kernel may begin before the one before it has ended."""
     return context.arch.has("dependent_launch")
 
 
 PIPELINE: tuple[Step, ...] = (
     Step(drop_empty_grids, "first: no index of such a kernel exists"),
-    Step(drop_dependent_launch, "early: they stand in the way of nothing then", _in_turn),
+    Step(drop_dependent_launch, "early: they stand in the way of nothing then", _serial_launches),
     Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
     Step(replace_words, "before words are refused: some can be said otherwise"),
     Step(check_words, "before anything is built on what the machine lacks"),
-    Step(whole_waves, "before anything asks how many threads there are", _many_threads),
+    Step(round_threads, "before anything asks how many threads there are", _many_threads),
     Step(lower_votes, "early: what they ask is work of the block, or loops of threads, like any other", _many_threads),
     Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
     Step(sync_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
-    Step(deal_work, "before work is taken for the block's: of what only some threads come to, each does its "
+    Step(distribute_work, "before work is taken for the block's: of what only some threads come to, each does its "
                     "part", _many_threads),
     Step(privatize_operators, "early: what threads do alone is no work of the block"),
     Step(forward_locals, "early, as below; and before scalars hold what tensors do", _many_threads),
@@ -162,16 +162,16 @@ PIPELINE: tuple[Step, ...] = (
         _many_threads),
     Step(count_slots, "numbers of iterations are as simple as they get, and slots are dimensions of their own",
         _many_threads),
-    Step(name_late, "loops count by what they carry: all that their bodies need is in sight", _many_threads),
+    Step(sink_names, "loops count by what they carry: all that their bodies need is in sight", _many_threads),
     Step(flatten_buffers, "one index an access, so that strides are plain"),
     Step(plan_shared_memory, "sizes are final, and every barrier stands where it will be", _many_threads),
     Step(check_registers, "arrays of a thread are final", _many_threads),
-    Step(launch_beside, "last: nothing may move over a kernel's ends", _side_by_side),
+    Step(add_dependent_launch, "last: nothing may move over a kernel's ends", _dependent_launches),
     Step(unroll_loops, "before vectors: constant indices prove more", _one_thread),
     Step(vectorize_accesses, "loops become vectors of the machine's width", _one_thread),
     Step(fuse_loops, "loops over vectors have plain steps; joined, they pass a row once", _one_thread),
     Step(forward_stores, "joined loops hand values on through tiles that they need not have", _one_thread),
-    Step(fetch_ahead, "loops are those that run: it is seen which of them leave the memory idle", _one_thread),
+    Step(prefetch_next, "loops are those that run: it is seen which of them leave the memory idle", _one_thread),
     Step(stream_stores, "last: what is stored, and how, is final", _one_thread),
 )  # fmt: skip
 """Every step in order; those for other machines are left out."""

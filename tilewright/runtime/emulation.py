@@ -14,7 +14,7 @@ from tilewright.emulator.reports import Labels, make_report
 from tilewright.errors import EmulationError, EmulationFailed
 from tilewright.interpreter.memory import as_row
 from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
-from tilewright.passes.thread.launch_beside import waits_at_its_end
+from tilewright.passes.thread.add_dependent_launch import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.targets.cuda.tma import TmaDescriptor, descriptor

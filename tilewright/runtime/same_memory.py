@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tilewright.ir import MAY_SHARE, Buffer, Function, substitute
-from tilewright.passes.places_apart import changes_in_place
+from tilewright.passes.in_place_updates import changes_in_place
 from tilewright.runtime.tensors import is_tensor, tensor_view
 
 

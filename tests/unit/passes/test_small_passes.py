@@ -12,14 +12,14 @@ from tilewright.errors import DivergentWork, GridTooLarge, MissingCapability, Pi
 from tilewright.ir.printer import print_program
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.passes.context import Context, Pass
-from tilewright.passes.thread.launch_beside import launch_beside
+from tilewright.passes.thread.add_dependent_launch import add_dependent_launch
 from tilewright.passes.tile.grids.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.grids.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.grids.sync_grid import sync_grid
 from tilewright.passes.tile.layouts.separate_views import FragmentReinterpreted, separate_views
 from tilewright.passes.tile.pipelines.inject_pipeline import inject_pipeline
 from tilewright.passes.tile.processors.begin_at_zero import begin_at_zero
-from tilewright.passes.tile.roles.deal_work import deal_work
+from tilewright.passes.tile.roles.distribute_work import distribute_work
 from tilewright.passes.tile.words.check_words import check_words
 from tilewright.passes.tile.words.drop_idle_waits import drop_idle_waits
 from tilewright.passes.tile.words.drop_unused import drop_unused
@@ -175,11 +175,11 @@ HOSTS: dict[str, tuple[Pass, str, str | None]] = {
         "arrivals = tensor(uint32[1])\n" + KERNEL + "    grid_sync(arrivals, dtype=bool)\n"),
     "blocks that do not meet need none": (sync_grid, KERNEL + STORE, None),
     "beside the end of the one before": (
-        launch_beside, KERNEL + STORE + BESIDE + OTHER, KERNEL + LAUNCH + STORE + BESIDE + OTHER + WAIT),
-    "nobody asks for it": (launch_beside, KERNEL + STORE + KERNEL + OTHER, None),
-    "the first is beside nothing": (launch_beside, BESIDE + STORE + KERNEL + OTHER, None),
-    "one that waits for others is not left early": (launch_beside, KERNEL + WAIT + STORE + BESIDE + OTHER, None),
-    "threads that are done do not wait": (launch_beside, KERNEL + STORE + BESIDE + "    if tx > 3:\n        return\n" + OTHER, None),
+        add_dependent_launch, KERNEL + STORE + BESIDE + OTHER, KERNEL + LAUNCH + STORE + BESIDE + OTHER + WAIT),
+    "nobody asks for it": (add_dependent_launch, KERNEL + STORE + KERNEL + OTHER, None),
+    "the first is beside nothing": (add_dependent_launch, BESIDE + STORE + KERNEL + OTHER, None),
+    "one that waits for others is not left early": (add_dependent_launch, KERNEL + WAIT + STORE + BESIDE + OTHER, None),
+    "threads that are done do not wait": (add_dependent_launch, KERNEL + STORE + BESIDE + "    if tx > 3:\n        return\n" + OTHER, None),
 }  # fmt: skip
 
 
@@ -255,10 +255,10 @@ REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
         inject_pipeline, machine("sm_80"), KERNEL, LOOP.replace("PLAN", "order=(0, 2, 1), stage=(0, 0, 0)"), PipelinePlanError,
         "this plan runs gemm before copy, on which it depends: other statements of the loop write b"),
     "roles in divergent code": (
-        deal_work, machine(), KERNEL, f"if tx < 5:\n{textwrap.indent(ROLES, '    ')}", DivergentWork,
+        distribute_work, machine(), KERNEL, f"if tx < 5:\n{textwrap.indent(ROLES, '    ')}", DivergentWork,
         "fill, which is distributed over the threads of the block, is in divergent code: warps diverge inside it"),
     "barriers in divergent code": (
-        deal_work, machine(), KERNEL, GEMM + "if tx < 5:\n    sync_threads(dtype=bool)", DivergentWork,
+        distribute_work, machine(), KERNEL, GEMM + "if tx < 5:\n    sync_threads(dtype=bool)", DivergentWork,
         "T.sync_threads, a barrier of the block, is in divergent code: the other threads would have to wait"),
     "combining bytes": (
         check_words, machine(), KERNEL, 'atomic(destination=narrow[0 : +1, 0 : +1], value=int8(1), kind="max")', MissingCapability,

@@ -13,8 +13,8 @@ from tilewright.ir import Call, Function, Let, Store, dtype, walk
 from tilewright.ir.parser import parse
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context
-from tilewright.passes.thread.fetch_ahead import fetch_ahead
 from tilewright.passes.thread.forward_stores import forward_stores
+from tilewright.passes.thread.prefetch_next import prefetch_next
 from tilewright.passes.thread.stream_stores import stream_stores
 from tilewright.targets.cpu.arch import arch
 
@@ -121,7 +121,7 @@ SLOW_STREAMS = Context(replace(BIG_CACHE.arch, features=MACHINE.features | {"slo
 
 
 def test_the_second_pass_fetches_the_next_row() -> None:
-    made = fetch_ahead(program(TWO_PASSES.format(stop=64, term="row[j].x16"), ROWS, "64"), BIG_CACHE)
+    made = prefetch_next(program(TWO_PASSES.format(stop=64, term="row[j].x16"), ROWS, "64"), BIG_CACHE)
     verify(made)
     assert len(calls(made, "prefetch")) == 1
     values = np.arange(4096, dtype=np.float32).reshape(64, 64)
@@ -139,7 +139,7 @@ def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
         for j in range(0, 48, 16):
             C[bx * 64 + j].x16 = row[j].x16
     """
-    made = fetch_ahead(program(body, ROWS, "64"), BIG_CACHE)
+    made = prefetch_next(program(body, ROWS, "64"), BIG_CACHE)
     verify(made)
     assert len(calls(made, "prefetch")) == 1
 
@@ -155,7 +155,7 @@ def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
     ],
 )
 def test_nothing_is_fetched(stop: int, term: str, blocks: str, context: Context) -> None:
-    made = fetch_ahead(program(TWO_PASSES.format(stop=stop, term=term), ROWS, blocks), context)
+    made = prefetch_next(program(TWO_PASSES.format(stop=stop, term=term), ROWS, blocks), context)
     assert not calls(made, "prefetch")
 
 
@@ -170,7 +170,7 @@ def test_a_row_that_is_read_again_leaves_time_for_the_next() -> None:
         for k in range(0, 64, 16):
             C[bx * 64 + k].x16 = C[bx * 64 + k].x16 + A[bx * 64 + k].x16
     """
-    made = fetch_ahead(program(body, ROWS, "64"), BIG_CACHE)
+    made = prefetch_next(program(body, ROWS, "64"), BIG_CACHE)
     verify(made)
     assert len(calls(made, "prefetch")) == 1
 
@@ -185,12 +185,12 @@ def test_who_writes_less_than_it_reads_asks_only_where_streams_are_slow() -> Non
     """
     rows = "(A: float32[64, 64], C: int8[64, 64]) -> C"
     for context, count in ((BIG_CACHE, 0), (SLOW_STREAMS, 1)):
-        assert len(calls(fetch_ahead(program(body, rows, "64"), context), "prefetch")) == count
+        assert len(calls(prefetch_next(program(body, rows, "64"), context), "prefetch")) == count
 
 
 def test_rows_are_asked_for_where_more_lines_may_be_underway() -> None:
     machine = replace(BIG_CACHE.arch, features=MACHINE.features | {"far_requests"})
-    made = fetch_ahead(program(TWO_PASSES.format(stop=64, term="row[j].x16"), ROWS, "64"), Context(machine))
+    made = prefetch_next(program(TWO_PASSES.format(stop=64, term="row[j].x16"), ROWS, "64"), Context(machine))
     verify(made)
     assert len(calls(made, "prefetch_far")) == 1 and not calls(made, "prefetch")
 
@@ -198,7 +198,7 @@ def test_rows_are_asked_for_where_more_lines_may_be_underway() -> None:
 def test_halves_of_lines_are_asked_for_too() -> None:
     rows = "(A: bfloat16[64, 64], C: bfloat16[64, 64]) -> C"
     body = TWO_PASSES.format(stop=64, term="row[j].x16").replace("float32", "bfloat16")
-    made = fetch_ahead(program(body, rows, "64"), BIG_CACHE)
+    made = prefetch_next(program(body, rows, "64"), BIG_CACHE)
     verify(made)
     assert len(calls(made, "prefetch")) == 1
 
@@ -209,7 +209,7 @@ def test_rows_begin_with_a_line_whatever_else_their_loop_does() -> None:
     def wider(text: str) -> str:
         return text.replace("64", "256")
 
-    made = fetch_ahead(program(wider(TWO_PASSES.format(stop=64, term="row[j].x16")), wider(ROWS), "256"), BIG_CACHE)
+    made = prefetch_next(program(wider(TWO_PASSES.format(stop=64, term="row[j].x16")), wider(ROWS), "256"), BIG_CACHE)
     streamed = stream_stores(made, CONTEXT)
     verify(streamed)
     assert len(calls(streamed, "stream_head")) == len(calls(streamed, "stream")) == 1

@@ -32,7 +32,7 @@ from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsu
 from tilewright.passes.tile.copies.engine_checks import leaving_unsupported
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.grids.form_clusters import depending
-from tilewright.passes.tile.pipelines.tiles_behind import behind_rings
+from tilewright.passes.tile.pipelines.tiles_after_rings import after_rings
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.words.widen_indices import is_long
 
@@ -167,7 +167,7 @@ class _Stage(ScopedRewriter):
     def visit_Role(self, role: ir.Role) -> ir.Role:
         self.role = role
         known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
-        self.behind = behind_rings(role, slot_buffers(self.kernel)) if known else ()
+        self.behind = after_rings(role, slot_buffers(self.kernel)) if known else ()
         before = self.first_of_role = len(self.made)
         made = super().visit_Role(role)
         self.role = None

@@ -102,7 +102,7 @@ def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     given, wanted = kernel.attribute(CLUSTER), context.schedule.cluster
     say = partial(context.chose, span=kernel.span)
     if not kernel.attribute(SPECIALIZED):
-        if given not in (None, (1, 1, 1)) and not _speaks_of_clusters(kernel):
+        if given not in (None, (1, 1, 1)) and not _uses_clusters(kernel):
             say("cluster: each block loads for itself (no warps of their own make the loads)")
         return _apart(kernel)
     if wanted == 1 or given == (1, 1, 1):
@@ -133,7 +133,7 @@ def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     return _joined(kernel, axes, dims)
 
 
-def _speaks_of_clusters(kernel: ir.Kernel) -> bool:
+def _uses_clusters(kernel: ir.Kernel) -> bool:
     """Whether blocks of a cluster have to do with one another in what the author wrote."""
     for node in walk(kernel.body):
         if isinstance(node, Copy) and (node.schedule.multicast or node.rank is not None):
@@ -150,7 +150,7 @@ def _speaks_of_clusters(kernel: ir.Kernel) -> bool:
 def _apart(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need
     them."""
-    if _speaks_of_clusters(kernel):
+    if _uses_clusters(kernel):
         return kernel
     return replace(kernel, attributes=tuple(one for one in kernel.attributes if one[0] != CLUSTER))
 

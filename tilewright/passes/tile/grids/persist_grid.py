@@ -54,12 +54,12 @@ from tilewright.ops import Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
+from tilewright.passes.tile.grids.double_buffering import double_buffered
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 from tilewright.passes.tile.grids.form_clusters import CLUSTER, depending, differs, reads_own_memory
 from tilewright.passes.tile.grids.ping_pong import PING_PONG, last_turn, own_turn, paired
 from tilewright.passes.tile.grids.rasterize_grid import RASTER, panel_place, within
-from tilewright.passes.tile.grids.second_slots import with_second_slots
-from tilewright.passes.tile.grids.tile_loops import CLAIM, PERSISTENT, Claims, Renumber, ceildiv, dealt_loop
+from tilewright.passes.tile.grids.tile_loops import CLAIM, PERSISTENT, DynamicTiles, Renumber, ceildiv, static_tile_loop
 from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.roles.specialize_warps import OF_CLUSTERS
 
@@ -86,7 +86,7 @@ def _persist(kernel: ir.Kernel, context: Context, analyzer: Analyzer) -> ir.Kern
     grid = _Grid(kernel, context.arch)
     if asked is None and not grid.pays:
         return kernel
-    claims = Claims() if asked == CLAIM else None
+    claims = DynamicTiles() if asked == CLAIM else None
     found = _Persist(kernel, grid, analyzer, claims)
     reason = found.unsupported()
     if reason is None and asked is None and found.is_uneven():
@@ -94,7 +94,7 @@ def _persist(kernel: ir.Kernel, context: Context, analyzer: Analyzer) -> ir.Kern
     if reason is not None:
         context.chose(f"grid: one tile a block (not persistent: {reason})", kernel.span)
         return kernel
-    found.source, deeper = with_second_slots(kernel, found.once, context.arch)
+    found.source, deeper = double_buffered(kernel, found.once, context.arch)
     for name in deeper:
         context.chose(f"{name}: a second slot, for the next tile", kernel.span)
     dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
@@ -113,7 +113,7 @@ def _alternating(kernel: ir.Kernel, asked: object, context: Context, analyzer: A
     grid = _Grid(kernel, context.arch)
     if not grid.has_second_tiles:
         return "no block has a second tile"
-    unsupported = _Persist(kernel, grid, analyzer, Claims() if asked == CLAIM else None).unsupported()
+    unsupported = _Persist(kernel, grid, analyzer, DynamicTiles() if asked == CLAIM else None).unsupported()
     return unsupported or paired(kernel, context.arch)
 
 
@@ -208,7 +208,7 @@ class _Persist:
     source: ir.Kernel
     grid: _Grid
     analyzer: Analyzer
-    claims: Claims | None = None
+    claims: DynamicTiles | None = None
 
     # Why not -------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ class _Persist:
             ending = last_turn(role, iteration, role.span) if alternates else None
             loop = self.claims.loop(iteration, tile, total, groups, work, writes, role.span, ending)
             return replace(role, body=ir.seq(before, self._apart(loop)))
-        loop = dealt_loop(iteration, tile, total, group, groups, work, bool(numbers), role.span)
+        loop = static_tile_loop(iteration, tile, total, group, groups, work, bool(numbers), role.span)
         if alternates:
             count = ir.Var(INT32, "iterations")
             counted = ir.Let(count, loop.stop, span=role.span)

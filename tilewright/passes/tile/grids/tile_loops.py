@@ -1,8 +1,8 @@
-"""How the roles of a persistent grid go through tiles: the loop that `persist_grid` puts around a role.
+"""Persistent loops: the loop over tiles that `persist_grid` puts around a role.
 
-Tiles are dealt beforehand (`dealt_loop`), or blocks take them as they become free for them (`Claims`). Then a word in
-global memory counts the tiles that were taken.  The role that loads takes the next number and hands it to all roles
-through a channel of its own::
+The schedule of tiles is static (`static_tile_loop`), or dynamic: blocks take the next tile when they are free
+(`DynamicTiles`). A word in global memory then counts the tiles that were taken. The role that loads takes the next
+number and passes it to all roles through a channel::
 
     with role("producer", ...):
         for iteration in range(tiles + 1):
@@ -35,7 +35,7 @@ from tilewright.ir import nodes as ir
 from tilewright.passes.scoped import PlaceRewriter
 
 
-def dealt_loop(
+def static_tile_loop(
     iteration: ir.Var,
     tile: ir.Var,
     total: ir.Expr,
@@ -46,7 +46,7 @@ def dealt_loop(
     span: Span | None,
 ) -> ir.For:
     """A role's loop over its group's tiles: group number ``g`` of ``n`` has the tiles ``g``, ``n + g``, ``2 n + g`` and
-    so on. Where tiles differ in their steps, every other iteration goes the other way round, so that who has a long
+    so on. Where tiles differ in their steps, every other iteration has the reverse order, so that a group with a long
     tile has a short one next.
 
     Parameters
@@ -88,8 +88,8 @@ NAME, SLOTS = "claims", 2
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """The word that counts tiles, and the slots through which a block's roles learn which one is theirs."""
+class DynamicTiles:
+    """The dynamic schedule: the counter of tiles, and the slots by which a block's roles get the number of theirs."""
 
     claimed: ir.Buffer = field(default_factory=lambda: ir.Buffer("claimed", (1,), INT32, "global"))
     slots: ir.Buffer = field(default_factory=lambda: ir.Buffer(NAME, (SLOTS, 1), INT32, "shared"))

@@ -32,7 +32,7 @@ from tilewright.passes import Context, map_kernels
 from tilewright.passes.thread.plan_shared_memory import OVERLAID
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
-from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
+from tilewright.passes.tile.pipelines.tiles_after_rings import tiles_after_rings
 from tilewright.passes.tile.roles.divide_roles import SPECIALIZED
 
 
@@ -44,7 +44,7 @@ def overlay_rings(function: Function, context: Context) -> Function:
 def _overlay(kernel: Kernel, arch: Arch) -> Kernel:
     if shared_bytes(kernel, arch) <= shared_room(kernel, arch):
         return kernel
-    found = tiles_behind(kernel) if kernel.attribute(SPECIALIZED) else {}
+    found = tiles_after_rings(kernel) if kernel.attribute(SPECIALIZED) else {}
     if not found:
         return kernel
     names = tuple(tuple(sorted(one.name for one in tiles)) for tiles in (found, slot_buffers(kernel)))

@@ -35,9 +35,9 @@ from tilewright.layout.layout import Layout
 from tilewright.machine.arch import Arch
 from tilewright.ops import CP_ASYNC, OWN, Copy, CopySchedule, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
+from tilewright.passes.tile.pipelines.hoisted_reads import Apart, allocated, hoisted_reads
 from tilewright.passes.tile.pipelines.open_branches import open_branches
 from tilewright.passes.tile.pipelines.pipeline_plan import breaks, is_load
-from tilewright.passes.tile.pipelines.reads_apart import Apart, allocated, reads_apart
 from tilewright.passes.tile.pipelines.transposed_tiles import Transposed, TransposedTile, transpose_gemms
 
 Under = tuple[ir.Expr, ...]
@@ -120,7 +120,7 @@ def staged_in_registers(
     for one, under in zip(loop.body.statements, conditions, strict=True):
         if not isinstance(one, ir.Parallel) or under:
             continue
-        found = reads_apart(loop, one, written, kernel.thread_vars, threads)
+        found = hoisted_reads(loop, one, written, kernel.thread_vars, threads)
         if found is not None and taken + found.registers <= most:
             reads[one] = found
             taken += found.registers

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tilewright.ir import Allocate, Assume, Call, Let, Parallel, Return, Statement, Touched, Var, has_effect, touched
 from tilewright.ir.visitor import find, holds, variables
-from tilewright.passes.tile.roles.role_links import LinkPlan
-from tilewright.passes.tile.roles.role_survey import PRIVATE
+from tilewright.passes.tile.roles.plan_channels import ProducerPlan
+from tilewright.passes.tile.roles.role_analysis import PRIVATE
 
 _OF_THREADS = (*PRIVATE, "scalar")
 
@@ -17,9 +17,9 @@ _AS_OFTEN = ("sync_threads", "griddepcontrol_wait", "griddepcontrol_launch_depen
 """Functions with an effect that is the same however many threads call them."""
 
 
-def divide_prelude(plan: LinkPlan, anchor: int) -> list[Statement] | str:
+def divide_prelude(plan: ProducerPlan, anchor: int) -> list[Statement] | str:
     """The statements, in order, of the first `anchor` of a kernel's body; or why there is no such division."""
-    before = plan.survey.kernel.body.statements[:anchor]
+    before = plan.analysis.kernel.body.statements[:anchor]
     effects = {one: touched(one) for one in before}
     chosen: set[Statement] = {one for one in before if isinstance(one, Allocate) and one.buffer.scope == "shared"}
     chosen |= {one for one in before if _must(one, plan, effects)}
@@ -31,7 +31,7 @@ def divide_prelude(plan: LinkPlan, anchor: int) -> list[Statement] | str:
     work = [
         one for one in before if one in chosen and (has_effect(one) or not isinstance(one, (Allocate, Let, Assume)))
     ]
-    reason = _obstacle(work, [one for one in plan.survey.kernel.body.statements if one not in chosen], plan, effects)
+    reason = _obstacle(work, [one for one in plan.analysis.kernel.body.statements if one not in chosen], plan, effects)
     if reason is not None:
         return reason
     own: set[Var] = set()
@@ -49,13 +49,13 @@ def divide_prelude(plan: LinkPlan, anchor: int) -> list[Statement] | str:
     return [one for one in before if one in chosen]
 
 
-def _is_common(effects: Touched, plan: LinkPlan) -> bool:
+def _is_common(effects: Touched, plan: ProducerPlan) -> bool:
     """Whether a name means the same before the roles part as in them."""
-    settled = {buffer for buffer in effects.reads if buffer.scope == "global" and buffer not in plan.survey.written}
+    settled = {buffer for buffer in effects.reads if buffer.scope == "global" and buffer not in plan.analysis.written}
     return effects.reads <= settled | plan.prepared
 
 
-def _must(statement: Statement, plan: LinkPlan, effects: dict[Statement, Touched]) -> bool:
+def _must(statement: Statement, plan: ProducerPlan, effects: dict[Statement, Touched]) -> bool:
     """Whether loads depend on a statement, or all threads may end in it."""
     return holds(statement, Return) or bool(effects[statement].writes & plan.prepared)
 
@@ -78,7 +78,7 @@ def _is_needed(
 
 
 def _obstacle(
-    work: list[Statement], rest: list[Statement], plan: LinkPlan, effects: dict[Statement, Touched]
+    work: list[Statement], rest: list[Statement], plan: ProducerPlan, effects: dict[Statement, Touched]
 ) -> str | None:
     """Why work cannot be done by all warps together."""
     later = {buffer for one in rest for buffer in touched(one).all}
@@ -86,7 +86,7 @@ def _obstacle(
         line = f"line {statement.span.line}" if statement.span else "a statement"
         if any(node in plan.moved for node in find(statement, Statement)):
             return f"loads depend on {line}, which is itself to be done ahead"
-        if variables(statement) & set(plan.survey.kernel.thread_vars):
+        if variables(statement) & set(plan.analysis.kernel.thread_vars):
             return f"loads depend on {line}, which speaks of its threads"
         if _of_each_thread(statement):
             return f"loads depend on {line}, which every thread does once more"

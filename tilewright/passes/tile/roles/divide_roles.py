@@ -26,10 +26,10 @@ from tilewright.passes.tile.gemms.select_instructions import plan_gemms
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import plan_pipeline
 from tilewright.passes.tile.pipelines.tile_views import views_of, with_views
-from tilewright.passes.tile.pipelines.tiles_behind import tiles_behind
+from tilewright.passes.tile.pipelines.tiles_after_rings import tiles_after_rings
 from tilewright.passes.tile.roles.divide_prelude import divide_prelude
-from tilewright.passes.tile.roles.planned_roles import Handed, planned_loop
-from tilewright.passes.tile.roles.role_links import Link, LinkPlan, Stretch
+from tilewright.passes.tile.roles.plan_channels import Link, LiveRange, ProducerPlan
+from tilewright.passes.tile.roles.planned_roles import LoopChannel, planned_loop
 
 MIN_BLOCKS = "min_blocks_per_sm"
 """Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
@@ -55,7 +55,7 @@ class Division:
     """One kernel while it is divided."""
 
     source: ir.Kernel
-    plan: LinkPlan
+    plan: ProducerPlan
     wanted: dict[ir.Pipelined, int]
     anchor: int
     rings: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
@@ -76,10 +76,10 @@ class Division:
             self.channels[link] = self._channel_name(link)
             for tile in link.tiles:
                 self.rings[tile] = replace(tile, name=f"{tile.name}_ring", shape=(link.stages, *tile.shape))
-            several = len(link.stretches) > 1
+            several = len(link.ranges) > 1
             counter = self._counter() if several else None
-            for stretch in link.stretches:
-                home = stretch.home
+            for live in link.ranges:
+                home = live.home
                 number: ir.Expr | None = None if several else counted.get(home) or self._loop_number(home)
                 if number is None:
                     number, counter = self._number(counter)
@@ -108,7 +108,7 @@ class Division:
 
     def _loop_number(self, home: ir.Seq) -> ir.Expr | None:
         """How often a sequence was reached before, where at most one loop and no condition is around it."""
-        site = next(site for site in self.plan.survey.sites if site.position_in(home) is not None)
+        site = next(site for site in self.plan.analysis.sites if site.position_in(home) is not None)
         around: list[ir.Statement] = []
         for body, position in site.steps:
             if body is home:
@@ -180,7 +180,7 @@ class Division:
 
     def unsupported(self, made: ir.Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
         """Why the divided kernel would be no gain, or does not fit the machine."""
-        shared, behind = declared(made.body, "shared"), tiles_behind(made)
+        shared, behind = declared(made.body, "shared"), tiles_after_rings(made)
         before, after = (
             sum(one.dtype.nbytes(one.size) for one in shared if (one in behind) == last) for last in (False, True)
         )
@@ -235,14 +235,14 @@ class _Slice:
     def sequence(self, body: ir.Seq, statements: Sequence[ir.Statement] | None = None) -> ir.Seq:
         """A role's part of a sequence (of some of its statements, where these are given)."""
         division, made = self.division, list[ir.Statement]()
-        found = [(link, stretch) for link in division.plan.links if (stretch := link.at(body)) is not None]
-        ends = {link: stretch.filled if self.moves else stretch.read for link, stretch in found}
+        found = [(link, live) for link in division.plan.links if (live := link.at(body)) is not None]
+        ends = {link: live.filled if self.moves else live.read for link, live in found}
         enter, leave = (ir.Acquire, ir.Publish) if self.moves else (ir.Receive, ir.Release)
         counted: set[ir.Expr] = set()
         order = list(enumerate(body.statements))
-        for link, stretch in found if self.moves else ():
+        for link, live in found if self.moves else ():
             if link.late:
-                order = self._behind(order, link, stretch)
+                order = self._behind(order, link, live)
         for position, statement in order:
             for link, (begin, _) in ends.items():
                 if begin == position:
@@ -261,14 +261,14 @@ class _Slice:
         return redirected(result, slots) if slots else result
 
     def _behind(
-        self, order: list[tuple[int, ir.Statement]], link: Link, stretch: Stretch
+        self, order: list[tuple[int, ir.Statement]], link: Link, live: LiveRange
     ) -> list[tuple[int, ir.Statement]]:
         """Statements in an order in which copies that only what stands behind the loops reads are made behind them, so
         that no ring waits for their slot."""
-        effects, tiles = self.division.plan.survey.effects, {*link.tiles}
-        late = [one for one in order if one[0] <= stretch.filled[1] and effects[one[1]].writes & tiles]
+        effects, tiles = self.division.plan.analysis.effects, {*link.tiles}
+        late = [one for one in order if one[0] <= live.filled[1] and effects[one[1]].writes & tiles]
         rest = [one for one in order if one not in late]
-        place = next(place for place, one in enumerate(rest) if one[0] == stretch.read[0])
+        place = next(place for place, one in enumerate(rest) if one[0] == live.read[0])
         return [*rest[:place], *late, *rest[place:]]
 
     def part(self, statement: ir.Statement) -> list[ir.Statement]:
@@ -309,13 +309,13 @@ class _Slice:
     def _planned(self, loop: ir.Pipelined) -> list[ir.Statement]:
         division = self.division
         plan = plan_pipeline(loop, unstageable(division.source, loop))
-        handed = [
-            Handed(division.channels[link], frozenset(link.tiles), division.numbers[link, loop.body])
+        channels = [
+            LoopChannel(division.channels[link], frozenset(link.tiles), division.numbers[link, loop.body])
             for link in division.plan.links
             if link.at(loop.body) is not None
         ]
         views = views_of(division.source)
-        made, staged = planned_loop(plan, self.part, handed, division.slots(loop.body), division.counters, views)
+        made, staged = planned_loop(plan, self.part, channels, division.slots(loop.body), division.counters, views)
         division.staged.update(staged)
         return made
 

@@ -16,8 +16,8 @@ After::
     for k in range(steps):
         ...                      # in the order of the plan: the work of iteration k, the gemm of iteration k + 1
 
-What the producer brings needs no stage: it runs ahead as far as the ring goes.  A slot is received where the plan first
-reads it and released behind its last reader.  The rest is the pipeline of `inject_pipeline`.
+What the producer loads needs no stage: it runs ahead as far as the ring buffer allows. A slot is received where the
+plan first reads it, and released behind its last reader.  The rest is the pipeline of `inject_pipeline`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from tilewright.passes.tile.pipelines.pipeline_plan import PipelinePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class LoopChannel:
     """A channel of the loop's body.
 
     Attributes
     ----------
-    tiles : what it hands over.
+    tiles : its tiles.
     number : the running number of an iteration.
     """
 
@@ -50,7 +50,7 @@ class Handed:
 def planned_loop(
     plan: PipelinePlan,
     part: Callable[[ir.Statement], Sequence[ir.Statement]],
-    handed: Sequence[Handed],
+    channels: Sequence[LoopChannel],
     slots: Mapping[ir.Buffer, tuple[ir.Buffer, ir.Expr]],
     counters: Mapping[ir.Var, ir.Buffer],
     views: list[ir.Buffer],
@@ -61,19 +61,19 @@ def planned_loop(
     ----------
     plan : of the whole loop.
     part : what of a statement the role does.
-    slots : what stands for the tiles that are handed over.
+    slots : what stands for the tiles of channels.
     counters : running numbers that no loop variable says, and the scalars that count them.
     views : of shared tiles.
     """
     loop = plan.loop
-    before, after, counted = _counted(loop, handed, counters)
+    before, after, counted = _counted(loop, channels, counters)
     kept = {number: made for number, one in enumerate(plan.statements) if (made := part(one))}
     first = min((plan.stages[number] for number in kept), default=0)
     timed: list[tuple[int, tuple[int, int], ir.Statement]] = []
     for number, made in kept.items():
         one = made[0] if len(made) == 1 else ir.Seq(tuple(made))
         timed.append((plan.stages[number] - first, (plan.orders[number], 0), redirected(one, slots)))
-    for channel in handed:
+    for channel in channels:
         users = [number for number in kept if channel.tiles & plan.effects[number].all]
         if not users:
             continue
@@ -102,13 +102,13 @@ def planned_loop(
 
 
 def _counted(
-    loop: ir.Pipelined, handed: Sequence[Handed], counters: Mapping[ir.Var, ir.Buffer]
+    loop: ir.Pipelined, channels: Sequence[LoopChannel], counters: Mapping[ir.Var, ir.Buffer]
 ) -> tuple[list[ir.Statement], list[ir.Statement], dict[ir.Var, ir.Expr]]:
     """Numbers that a scalar counts, as where the loop began and how far it is: what stands before and behind it."""
     before: list[ir.Statement] = []
     after: list[ir.Statement] = []
     values: dict[ir.Var, ir.Expr] = {}
-    for number in dict.fromkeys(one.number for one in handed):
+    for number in dict.fromkeys(one.number for one in channels):
         if not isinstance(number, ir.Var) or number not in counters:
             continue
         counter, begin = counters[number], ir.Var(number.dtype, "begin")

@@ -37,8 +37,8 @@ After::
                     publish("loads", iteration)
 
 Each role keeps the loops, conditions and names around its statements, so that both count the same iterations; where one
-loop alone is around them, its variable counts.  `role_survey` and `role_links` say which statements may move and
-where tiles are handed over.  The author's threads become the consumer's; the producer's come on top.  What loads of
+loop alone is around them, its variable counts.  `role_analysis` and `plan_channels` say which statements may move and
+where channels pass tiles.  The author's threads become the consumer's; the producer's come on top.  What loads of
 the producer depend on is prepared by all warps before the roles part.  What cannot be divided stays as it is, and a
 note says why.
 """
@@ -54,8 +54,8 @@ from tilewright.passes import Context, ScopedRewriter
 from tilewright.passes.tile.pipelines.inject_pipeline import unstageable
 from tilewright.passes.tile.pipelines.pipeline_plan import MANUAL, obstacle, plan_pipeline
 from tilewright.passes.tile.roles.divide_roles import Division, RoleRefusal
-from tilewright.passes.tile.roles.role_links import plan_links
-from tilewright.passes.tile.roles.role_survey import Survey
+from tilewright.passes.tile.roles.plan_channels import plan_producer
+from tilewright.passes.tile.roles.role_analysis import RoleAnalysis
 
 SPECIALIZE = "specialize"
 """The kernel's attribute by which the author asks for roles, or forbids them."""
@@ -118,9 +118,9 @@ class _Specialize(ScopedRewriter):
         barrier = _block_barrier(kernel, loops)
         if barrier is not None:
             return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", barrier)
-        survey = Survey(kernel, anchor)
+        analysis = RoleAnalysis(kernel, anchor)
         for behind in (True, False):
-            plan = plan_links(survey, wanted, behind)
+            plan = plan_producer(analysis, wanted, behind)
             divided = self._planned(Division(kernel, plan, wanted, anchor), asked)
             if isinstance(divided, ir.Kernel):
                 for statement, reason in plan.refused:

@@ -23,7 +23,7 @@ from tilewright.ops.gemm import Gemm
 from tilewright.passes import Context, map_kernels
 
 
-def whole_waves(function: Function, context: Context) -> Function:
+def round_threads(function: Function, context: Context) -> Function:
     """Round the threads of kernels with products up to whole waves."""
     return map_kernels(function, lambda kernel: _filled(kernel, context.arch))
 

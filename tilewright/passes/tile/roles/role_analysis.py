@@ -1,7 +1,7 @@
 """What the statements of a kernel touch and need, for those who divide them between roles.
 
 A *leaf* is a statement that does work: a tile operator, a parallel loop, a store.  A *site* is a leaf with the
-sequences around it.  The survey answers three questions: where every buffer is written and read, which leaves only
+sequences around it.  The analysis answers three questions: where every buffer is written and read, which leaves only
 bring data from global memory into shared tiles (so that other warps may execute them), and whether a value can be
 computed by warps that do not take part in the work.
 """
@@ -18,7 +18,7 @@ from tilewright.ops import Copy, Fill
 PRIVATE = ("fragment", "local")
 """Scopes whose memory is registers of the threads that work on it."""
 
-_BRINGING = (Copy, Fill, ir.Parallel)
+_LOADS = (Copy, Fill, ir.Parallel)
 """Statements that warps of their own may execute when they only bring data."""
 
 
@@ -55,7 +55,7 @@ def sites(body: ir.Seq, above: tuple[tuple[ir.Seq, int], ...] = ()) -> Iterator[
 
 
 @dataclass(slots=True)
-class Survey:
+class RoleAnalysis:
     """The sites of one kernel and what they touch."""
 
     kernel: ir.Kernel
@@ -104,13 +104,13 @@ class Survey:
 
     # Who may bring data ---------------------------------------------------------------------------
 
-    def bringing(self, tiles: Iterable[ir.Buffer]) -> set[ir.Statement]:
+    def loads_into(self, tiles: Iterable[ir.Buffer]) -> set[ir.Statement]:
         """The leaves that fill `tiles` from global memory, through registers of their own where they need any.
 
         A tile counts only where every statement that writes it is one of them.
         """
         wanted = set(tiles)
-        found = {site.statement for site in self.leaves() if self._brings(site.statement, wanted)}
+        found = {site.statement for site in self.leaves() if self._loads(site.statement, wanted)}
         while True:
             others: set[ir.Buffer] = set()
             for site in self.sites:
@@ -130,8 +130,8 @@ class Survey:
             one for one in effects.writes if one.scope == "shared"
         }
 
-    def _brings(self, leaf: ir.Statement, tiles: set[ir.Buffer]) -> bool:
-        if not isinstance(leaf, _BRINGING) or getattr(leaf, "token", None) is not None:
+    def _loads(self, leaf: ir.Statement, tiles: set[ir.Buffer]) -> bool:
+        if not isinstance(leaf, _LOADS) or getattr(leaf, "token", None) is not None:
             return False
         effects = self.effects[leaf]
         reads = all(

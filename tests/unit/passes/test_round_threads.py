@@ -6,7 +6,7 @@ import pytest
 from one_pass import changed_text, made
 
 from tilewright.passes.context import Context, Schedule
-from tilewright.passes.tile.words.whole_waves import whole_waves
+from tilewright.passes.tile.words.round_threads import round_threads
 from tilewright.targets.hip.arch import named
 
 PROGRAM = """\
@@ -27,7 +27,7 @@ def on(architecture: str) -> Context:
 
 @pytest.mark.parametrize(("architecture", "threads"), [("gfx942", 64), ("gfx1100", 64), ("gfx1201", 64)])
 def test_threads_are_whole_waves(architecture: str, threads: int) -> None:
-    assert f"tx: {threads}," in made(whole_waves, PROGRAM, on(architecture))
+    assert f"tx: {threads}," in made(round_threads, PROGRAM, on(architecture))
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_threads_are_whole_waves(architecture: str, threads: int) -> None:
 )  # fmt: skip
 def test_what_keeps_its_threads(why: str, old: str, new: str) -> None:
     text = changed_text(PROGRAM, (old, new))
-    assert made(whole_waves, text, on("gfx942")) == text, why
+    assert made(round_threads, text, on("gfx942")) == text, why

@@ -1,4 +1,4 @@
-"""`name_late` as a pass: names move behind a loop of products that does not need them, in front of the wait for the last."""
+"""`sink_names` as a pass: names move behind a loop of products that does not need them, in front of the wait for the last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from one_pass import changed_text, machine
 from tilewright.ir import Call, Function, Rewriter
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
-from tilewright.passes.thread.name_late import name_late
+from tilewright.passes.thread.sink_names import sink_names
 
 BEFORE = """\
 @stage("threaded")
@@ -42,7 +42,7 @@ def late(text: str) -> str:
     program = parse(text)
     assert print_program(program) == text
     waiting = program.with_body(_Called("cluster_wait", "wgmma_wait")(program.body))
-    made: Function = name_late(waiting, machine())
+    made: Function = sink_names(waiting, machine())
     return print_program(made.with_body(_Called("wgmma_wait", "cluster_wait")(made.body)))
 
 

@@ -1,9 +1,9 @@
-"""Which shared tiles warps of their own can fill ahead of those that read them, and where they are handed over.
+"""Which shared tiles a producer's warps can fill ahead, and the channels by which consumers get them.
 
-A tile can when every statement that writes it only brings data, all of them and all that read it stand in one
-sequence, its *home*, the writers first and covering the tile, and nothing leaves the home in between.  Loops in a row
-that use the same tiles are homes of their own, and slots are counted on from one to the next.  Tiles that are read over
-the same stretch share a channel; tiles that are released at different points do not.
+A producer can fill a tile if every statement that writes it only loads data; if its writers and readers stand in one
+sequence, its *home*, the writers first and covering the tile; and if nothing leaves the home in between. Successive
+loops that use the same tiles are homes of their own, and slots are counted on from one to the next. Tiles with the same
+live range share a channel; tiles that are released at different points do not.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tilewright.ir import nodes as ir
 from tilewright.ops import Copy
 from tilewright.passes.tile.pipelines.pipeline_plan import said
 from tilewright.passes.tile.pipelines.tile_views import sees_all, views_of
-from tilewright.passes.tile.roles.role_survey import RoleSite, Survey, operands
+from tilewright.passes.tile.roles.role_analysis import RoleAnalysis, RoleSite, operands
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A stretch of a sequence over which tiles are handed over.
+class LiveRange:
+    """The statements of a sequence from the first that fills a tile to the last that reads it.
 
     Attributes
     ----------
-    home : the sequence in which they are filled and read.
-    filled, read : first and last position in it of the statements that do.
+    home : the sequence.
+    filled, read : first and last position in it of the statements that fill, and that read.
     """
 
     home: ir.Seq
@@ -41,37 +41,37 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Tiles that are handed over together, on one stretch or on several (loops in a row that use the same tiles).
+    """Tiles of one channel, with their live ranges: several where successive loops use the same tiles.
 
     Attributes
     ----------
     stages : slots of their ring.
-    late : whether only what stands behind the loops reads them: they are brought last.
+    late : whether only statements behind the loops read them: they are loaded last.
     """
 
     tiles: tuple[ir.Buffer, ...]
-    stretches: tuple[Stretch, ...]
+    ranges: tuple[LiveRange, ...]
     stages: int
     late: bool = False
 
-    def at(self, home: ir.Seq) -> Stretch | None:
-        """The stretch in a sequence."""
-        return next((one for one in self.stretches if one.home is home), None)
+    def at(self, home: ir.Seq) -> LiveRange | None:
+        """The live range in a sequence."""
+        return next((one for one in self.ranges if one.home is home), None)
 
 
 @dataclass(slots=True)
-class LinkPlan:
-    """How a kernel's loads go to warps of their own.
+class ProducerPlan:
+    """The loads of a kernel that a producer executes.
 
     Attributes
     ----------
-    moved : the leaves that they execute.
-    prepared : shared tiles that they read, filled by all warps before the roles part.
-    scalars : mutable scalars that they keep for themselves.
+    moved : the leaves that the producer executes.
+    prepared : shared tiles that it reads, filled by all warps before the roles begin.
+    scalars : mutable scalars of which it has its own.
     refused : loads of pipelined loops that stay where they are: the statement and the reason.
     """
 
-    survey: Survey
+    analysis: RoleAnalysis
     links: list[Link]
     moved: set[ir.Statement]
     prepared: set[ir.Buffer]
@@ -79,46 +79,46 @@ class LinkPlan:
     refused: list[tuple[ir.Statement, str]]
 
 
-def plan_links(survey: Survey, wanted: Mapping[ir.Pipelined, int], behind: bool = True) -> LinkPlan:
-    """The tiles of a kernel that can be filled ahead.
+def plan_producer(analysis: RoleAnalysis, wanted: Mapping[ir.Pipelined, int], behind: bool = True) -> ProducerPlan:
+    """Plan which tiles of a kernel the producer fills.
 
     Parameters
     ----------
     wanted : the loops that are to overlap, with the slots of their rings.
     behind : whether tiles count too that are read behind these loops alone.
     """
-    return _Planner(survey, wanted, behind).run()
+    return _Planner(analysis, wanted, behind).run()
 
 
 @dataclass(slots=True)
 class _Planner:
-    survey: Survey
+    analysis: RoleAnalysis
     wanted: Mapping[ir.Pipelined, int]
     behind: bool
     refused: dict[ir.Buffer, str] = field(default_factory=dict)
     prepared: set[ir.Buffer] = field(default_factory=set)
     scalars: set[ir.Buffer] = field(default_factory=set)
 
-    def run(self) -> LinkPlan:
-        tiles = [tile for tile in declared(self.survey.kernel.body, "shared") if self._is_wanted(tile)]
+    def run(self) -> ProducerPlan:
+        tiles = [tile for tile in declared(self.analysis.kernel.body, "shared") if self._is_wanted(tile)]
         while True:
             left = [tile for tile in tiles if tile not in self.refused]
-            moved = self.survey.bringing(left)
+            moved = self.analysis.loads_into(left)
             places = [self._place(tile, moved) for tile in left]
             found = {tile: place for tile, place in zip(left, places, strict=True) if not isinstance(place, str)}
             self.refused.update((t, place) for t, place in zip(left, places, strict=True) if isinstance(place, str))
             if all(tile not in self.refused for tile in left):
                 self._values(moved)
             if all(tile not in self.refused for tile in left):
-                return LinkPlan(
-                    self.survey, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._said())
+                return ProducerPlan(
+                    self.analysis, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._said())
                 )
 
     # Candidates -----------------------------------------------------------------------------------
 
     def _is_wanted(self, tile: ir.Buffer) -> bool:
         """Whether a loop that is to overlap reads what global memory fills, or stands before all that do."""
-        writers, readers = self.survey.writers(tile), self.survey.readers(tile)
+        writers, readers = self.analysis.writers(tile), self.analysis.readers(tile)
         if not any(self._is_load(site) for site in writers) or not readers:
             return False
         return self._is_read_in_loops(readers) or (self.behind and self._is_behind(writers, readers))
@@ -136,19 +136,19 @@ class _Planner:
 
     def _is_load(self, site: RoleSite) -> bool:
         """Whether a statement brings data from global memory, not from tiles that are filled on the way."""
-        reads = self.survey.effects[site.statement].reads
-        on_the_way = (one for one in reads if one.scope == "shared" and not self.survey.is_early(one))
+        reads = self.analysis.effects[site.statement].reads
+        on_the_way = (one for one in reads if one.scope == "shared" and not self.analysis.is_early(one))
         return any(one.scope == "global" for one in reads) and next(on_the_way, None) is None
 
     # One tile -------------------------------------------------------------------------------------
 
     def _place(self, tile: ir.Buffer, moved: set[ir.Statement]) -> Link | str:
         """Where a tile is handed over, or why it cannot be."""
-        survey = self.survey
-        writers, readers = survey.writers(tile), survey.readers(tile)
+        analysis = self.analysis
+        writers, readers = analysis.writers(tile), analysis.readers(tile)
         parts = (part for site in writers for part in find(site.statement, ir.Statement))
         filled = {one for part in parts for one in own_writes(part)}
-        for view in views_of(survey.kernel):
+        for view in views_of(analysis.kernel):
             if root(view) is tile and not sees_all(view):
                 return (
                     f"{tile.name} is also {'filled' if view in filled else 'used'} as {view.name}, which has "
@@ -157,15 +157,15 @@ class _Planner:
         stays = next((site.statement for site in writers if site.statement not in moved), None)
         if stays is not None:
             return f"{said(stays)} writes {tile.name} from more than tensors that the kernel only reads"
-        found = self._stretches(tile, writers, readers)
+        found = self._ranges(tile, writers, readers)
         if isinstance(found, str):
             return found
         late = not self._is_read_in_loops(readers)
         return Link((tile,), tuple(found), max(self._stages(writer) for writer in writers), late)
 
-    def _stretches(
+    def _ranges(
         self, tile: ir.Buffer, writers: Sequence[RoleSite], readers: Sequence[RoleSite]
-    ) -> list[Stretch] | str:
+    ) -> list[LiveRange] | str:
         """Where a tile is filled and read: in one sequence, or in each of several parts of it for itself."""
         if not writers or not readers:
             return f"{tile.name} carries values from one iteration to the next"
@@ -182,9 +182,9 @@ class _Planner:
                 groups = _by_branch(writers, readers, home)
             if len(groups) == 1:
                 return f"{tile.name} carries values from one iteration to the next"
-            found: list[Stretch] = []
+            found: list[LiveRange] = []
             for mine in groups:
-                inner = self._stretches(tile, mine[0], mine[1])
+                inner = self._ranges(tile, mine[0], mine[1])
                 if isinstance(inner, str):
                     return inner
                 found += inner
@@ -198,7 +198,7 @@ class _Planner:
         leaving = self._leaves(home, min(filled), max(read))
         if leaving is not None:
             return f"{said(leaving)} may leave before {tile.name} is read"
-        return [Stretch(home, (min(filled), max(filled)), (min(read), max(read)))]
+        return [LiveRange(home, (min(filled), max(filled)), (min(read), max(read)))]
 
     def _stages(self, writer: RoleSite) -> int:
         loops = [self.wanted[one] for one in writer.around() if isinstance(one, ir.Pipelined) and one in self.wanted]
@@ -213,12 +213,12 @@ class _Planner:
     def _values(self, moved: set[ir.Statement]) -> None:
         """Refuse tiles whose loads need what only the work computes."""
         self.prepared, self.scalars = set(), set()
-        for site in self.survey.sites:
+        for site in self.analysis.sites:
             if site.statement not in moved:
                 continue
-            prepared = {one for one in self.survey.effects[site.statement].reads if one.scope == "shared"}
+            prepared = {one for one in self.analysis.effects[site.statement].reads if one.scope == "shared"}
             seen: set[object] = set()
-            reason = self.survey.obstacle(self._needed(site), prepared, seen)
+            reason = self.analysis.obstacle(self._needed(site), prepared, seen)
             if reason is not None:
                 self.refused.update((one, reason) for one in self._reached(site.statement, moved))
             self.prepared |= prepared
@@ -230,23 +230,23 @@ class _Planner:
         """What must be known to execute a leaf: its operands, where its tensors lie, the conditions around it, those
         that leave its loops."""
         around = list(site.around())
-        for other in self.survey.sites:
+        for other in self.analysis.sites:
             if isinstance(other.statement, (ir.Break, ir.Continue)) and any(
                 one in around for one in other.around() if isinstance(one, LOOPS)
             ):
                 around += other.around()
-        places = self.survey.places(site.statement)
+        places = self.analysis.places(site.statement)
         return [*operands(site.statement), *places, *(value for one in around for value in header(one))]
 
     def _reached(self, leaf: ir.Statement, moved: set[ir.Statement]) -> set[ir.Buffer]:
         """The tiles that a moved leaf has a part in."""
-        buffers = set(self.survey.effects[leaf].writes)
+        buffers = set(self.analysis.effects[leaf].writes)
         while True:
             more = {
                 one
                 for other in moved
-                if self.survey.effects[other].reads & buffers
-                for one in self.survey.effects[other].writes
+                if self.analysis.effects[other].reads & buffers
+                for one in self.analysis.effects[other].writes
             }
             if more <= buffers:
                 return {one for one in buffers if one.scope == "shared"}
@@ -257,7 +257,7 @@ class _Planner:
     def _said(self) -> Iterator[tuple[ir.Statement, str]]:
         """The loads of wanted loops that stay, each once."""
         for tile, reason in self.refused.items():
-            for site in self.survey.writers(tile):
+            for site in self.analysis.writers(tile):
                 if any(one in self.wanted for one in site.around() if isinstance(one, ir.Pipelined)):
                     yield site.statement, reason
                     break
@@ -291,19 +291,17 @@ def _position(site: RoleSite, home: ir.Seq) -> int:
 
 
 def _grouped(links: Mapping[ir.Buffer, Link]) -> Iterator[Link]:
-    """Links that are read over the same stretches, joined."""
+    """Links with the same live ranges, joined."""
     groups: dict[Any, list[Link]] = {}
     for link in links.values():
-        read = tuple((one.home, one.read) for one in link.stretches)
+        read = tuple((one.home, one.read) for one in link.ranges)
         groups.setdefault((read, link.stages, link.late), []).append(link)
     for members in groups.values():
-        stretches = []
-        for alike in zip(*(one.stretches for one in members), strict=True):
+        ranges = []
+        for alike in zip(*(one.ranges for one in members), strict=True):
             filled = min(one.filled[0] for one in alike), max(one.filled[1] for one in alike)
-            stretches.append(replace(alike[0], filled=filled))
-        yield replace(
-            members[0], tiles=tuple(tile for one in members for tile in one.tiles), stretches=tuple(stretches)
-        )
+            ranges.append(replace(alike[0], filled=filled))
+        yield replace(members[0], tiles=tuple(tile for one in members for tile in one.tiles), ranges=tuple(ranges))
 
 
 # What is covered ----------------------------------------------------------------------------------

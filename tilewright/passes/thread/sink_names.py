@@ -1,6 +1,6 @@
-"""Names that only what stands behind a loop of products needs are worked out while the last of them run.
+"""Names that are used only behind a loop of products are computed behind it, while the last products run.
 
-Before (a role that goes through tiles; ``bx`` and ``by`` say where its results go)::
+Before (a persistent loop over tiles; ``bx`` is where results go)::
 
     for iteration in range(iterations):
         across = place // height
@@ -20,7 +20,7 @@ After::
         wgmma_wait(0)
         tma_store(C_map, total, bx * 256)
 
-In front of the loop nothing hides what they take, some 200 cycles for each division by a number that is not known.
+In front of the loop nothing hides their latency, about 200 cycles for each division by a variable.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tilewright.ir.visitor import Rewriter, Rewritten, find, variables
 from tilewright.passes.context import Context
 
 
-def name_late(function: Function, context: Context) -> Function:
-    """Move names, and what is assumed of them, over loops that do not need them."""
-    return function.with_body(_Late()(function.body))
+def sink_names(function: Function, context: Context) -> Function:
+    """Move names, and assumptions about them, behind loops that do not use them."""
+    return function.with_body(_Sink()(function.body))
 
 
-class _Late(Rewriter):
+class _Sink(Rewriter):
     def visit_Seq(self, body: Seq) -> Rewritten:
         made: Seq = self.generic(body)
         statements = list(made.statements)

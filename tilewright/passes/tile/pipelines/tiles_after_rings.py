@@ -9,7 +9,7 @@ from tilewright.ops import Copy, Transpose
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 
 
-def tiles_behind(kernel: Kernel) -> dict[Buffer, Statement]:
+def tiles_after_rings(kernel: Kernel) -> dict[Buffer, Statement]:
     """Shared tiles that one role alone uses, behind everything that it does with rings, and the statements that use
     them first."""
     roles = list(find(kernel.body, Role))
@@ -18,7 +18,7 @@ def tiles_behind(kernel: Kernel) -> dict[Buffer, Statement]:
     elsewhere = {tile for one in kernel.body.statements if not holds(one, Role) for tile in _tiles(one)}
     users: dict[Buffer, str] = {}
     for role in roles:
-        behind = behind_rings(role, rings)
+        behind = after_rings(role, rings)
         for statement in role.body.statements:
             for tile in _tiles(statement) - rings:
                 first.setdefault(tile, statement)
@@ -27,14 +27,14 @@ def tiles_behind(kernel: Kernel) -> dict[Buffer, Statement]:
     return {tile: statement for tile, statement in first.items() if tile not in elsewhere}
 
 
-def behind_rings(role: Role, rings: frozenset[Buffer]) -> Sequence[Statement]:
+def after_rings(role: Role, rings: frozenset[Buffer]) -> Sequence[Statement]:
     """The statements of a role behind everything that it does with rings, and that it waits for."""
     statements = role.body.statements
-    last = max((at for at, one in enumerate(statements) if _heeds_rings(one, rings)), default=-1)
+    last = max((at for at, one in enumerate(statements) if _uses_rings(one, rings)), default=-1)
     return statements[last + 1 :]
 
 
-def _heeds_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:
+def _uses_rings(statement: Statement, rings: frozenset[Buffer]) -> bool:
     """Whether a statement has to do with a ring, or waits for what may."""
     return any(
         isinstance(node, (ChannelStatement, Wait)) or (isinstance(node, Buffer) and root(node) in rings)

@@ -52,7 +52,7 @@ Mask: TypeAlias = "np.ndarray | None"
 """Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
 
 
-def deal_work(function: ir.Function, context: Context) -> ir.Function:
+def distribute_work(function: ir.Function, context: Context) -> ir.Function:
     """Deal work that some of a block's threads come to among these.
 
     Raises

@@ -1,5 +1,4 @@
-"""What a tile of a persistent grid receives once gets a second slot, so that the next tile's is there when this one
-ends.
+"""Double buffering of what is loaded once a tile in a persistent loop: the next tile's data is loaded meanwhile.
 
 Before (attention: the queries of a block, beside the ring of keys)::
 
@@ -9,8 +8,7 @@ Before (attention: the queries of a block, beside the ring of keys)::
     acquire("queries", 0)
     copy(Q[block * 128], queries[0, :, :])
 
-After, where shared memory has room beside the boxes through which results leave; `persist_grid` writes the slots'
-numbers::
+After, where shared memory has room beside the boxes of results; `persist_grid` writes the slots' numbers::
 
     queries = shared(float16[2, 128, 128])
     channel("queries", queries, stages=2, ...)
@@ -26,12 +24,12 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.tile.copies.stage_epilogue import shared_bytes, shared_room
 
 BOXES_BYTES = 16 << 10
-"""Shared memory that is left to each warpgroup for the boxes through which its results leave."""
+"""Shared memory that is left to each warpgroup for the boxes of its results."""
 
 
-def with_second_slots(kernel: Kernel, once: Collection[Channel], arch: Arch) -> tuple[Kernel, list[str]]:
-    """The kernel with a second slot for channels that are passed `once` a tile, as far as there is room, and which have
-    one."""
+def double_buffered(kernel: Kernel, once: Collection[Channel], arch: Arch) -> tuple[Kernel, list[str]]:
+    """The kernel with a second slot for channels that are filled `once` a tile, as far as there is room, and their
+    names."""
     deeper: list[str] = []
     groups = max(role.all_warps * WARP // WARPGROUP for role in find(kernel.body, Role))
     for channel in once:

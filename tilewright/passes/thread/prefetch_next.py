@@ -1,4 +1,4 @@
-"""What the next block reads is asked for while this one computes: rows too short for the hardware to run ahead of.
+"""Prefetch the rows that the next block reads while this one computes: they are too short for hardware prefetchers.
 
 Before::
 
@@ -26,14 +26,13 @@ After::
                 row[j].x16 = exp2(row[j].x16)
                 row[j + 16].x16 = exp2(row[j + 16].x16)
 
-A block that reads its rows first, computes, and then writes leaves the memory idle while it computes; with the next
-block's rows asked for by a loop that reads none but what it has read before, both go on together. Blocks follow one
-another in the first dimension of the grid. What is asked for and does not exist, behind the last block, is never
-loaded.
+A block that first reads its rows, then computes and then writes leaves the memory idle while it computes. A loop that
+reads nothing new can prefetch the next block's rows meanwhile. Blocks follow one another in the first dimension of the
+grid. A prefetch behind the last block, of rows that do not exist, loads nothing.
 
-Where many lines may be underway to the second-level cache, rows are asked for there: the first holds this block's.
-Hardware runs ahead of loops that do nothing but read, and faster than requests do, which wait for one another. Where it
-keeps up with the memory, only loops that have as much to write as they would ask for have the time to ask.
+Where many lines may be in flight to the second-level cache, rows are prefetched into it: the first-level cache holds
+this block's. Hardware prefetches for loops that only read, and faster than requests, which wait for one another. Where
+it keeps up with the memory, only loops that write at least as many bytes as they would prefetch get requests.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ from tilewright.passes import Context, ScopedRewriter, bind_loop, free_of, with_
 from tilewright.passes.thread.first_lanes import LOAD
 
 MOST_REQUESTS = 8
-"""In one iteration; longer ones would ask faster than the memory answers."""
+"""In one iteration; more would exceed the memory's rate."""
 
 
-def fetch_ahead(function: ir.Function, context: Context) -> ir.Function:
-    """Let blocks ask for the rows of the block behind them."""
-    return function.with_body(_Ahead(function, context.arch)(function.body))
+def prefetch_next(function: ir.Function, context: Context) -> ir.Function:
+    """Prefetch the rows of the next block."""
+    return function.with_body(_Prefetch(function, context.arch)(function.body))
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,14 @@ class _Stream:
     buffer: ir.Buffer
     loop: ir.For
     index: ir.Expr
-    apart: int
+    distance: int
 
 
-class _Ahead(ScopedRewriter):
+class _Prefetch(ScopedRewriter):
     def __init__(self, function: ir.Function, arch: Arch) -> None:
         super().__init__(function)
-        self.line, self.most_asked = arch.line_bytes, MOST_REQUESTS * arch.line_bytes
-        self.most_bytes, self.asks_always = arch.l2_bytes // 4, arch.has("slow_streams")
+        self.line, self.most_requested = arch.line_bytes, MOST_REQUESTS * arch.line_bytes
+        self.most_bytes, self.always_requests = arch.l2_bytes // 4, arch.has("slow_streams")
         self.request = "prefetch_far" if arch.has("far_requests") else "prefetch"
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
@@ -85,7 +84,7 @@ class _Ahead(ScopedRewriter):
             for position, statement in enumerate(kernel.body.statements):
                 if isinstance(statement, ir.For):
                     for stream in self.streams(statement, along, read):
-                        if self.asked(stream, statements, position):
+                        if self.place_requests(stream, statements, position):
                             read.remove(stream.buffer)
         return kernel.with_body(with_statements(kernel.body, statements))
 
@@ -100,19 +99,18 @@ class _Ahead(ScopedRewriter):
                     continue
                 seen.add(load.buffer)
                 index = load.indices[0]
-                step, apart = self.analyzer.stride(index, loop.var), self.analyzer.stride(index, along)
-                if not (ir.is_literal(step, 1) and isinstance(apart, ir.Const)):
+                step, distance = self.analyzer.stride(index, loop.var), self.analyzer.stride(index, along)
+                if not (ir.is_literal(step, 1) and isinstance(distance, ir.Const)):
                     continue
                 size = load.buffer.dtype.storage_bytes
-                if self.line <= int(apart.value) * size <= self.most_bytes:
-                    yield _Stream(load.buffer, loop, index, int(apart.value))
+                if self.line <= int(distance.value) * size <= self.most_bytes:
+                    yield _Stream(load.buffer, loop, index, int(distance.value))
 
-    def asked(self, stream: _Stream, statements: list[ir.Statement], position: int) -> bool:
-        """Put the requests into the first loop behind `position` that walks the same way and has time for them, if any
-        does."""
+    def place_requests(self, stream: _Stream, statements: list[ir.Statement], position: int) -> bool:
+        """Put the requests into the first loop behind `position` that has the same range and leaves the memory idle."""
         for later in range(position + 1, len(statements)):
             loop = statements[later]
-            if isinstance(loop, ir.For) and self.walks_as_far(loop, stream.loop) and self.has_time(loop, stream):
+            if isinstance(loop, ir.For) and self.same_range(loop, stream.loop) and self.has_idle_memory(loop, stream):
                 places = self.places(loop, stream)
                 requests = [
                     ir.Evaluate(ir.Call(INT32, self.request, (ir.Region(stream.buffer, (at,), (1,)),))) for at in places
@@ -122,36 +120,35 @@ class _Ahead(ScopedRewriter):
         return False
 
     def places(self, loop: ir.For, stream: _Stream) -> list[ir.Expr]:
-        """An element of each line of the next block's rows that an iteration of `loop` asks for."""
+        """An element of each line of the next block's rows that an iteration of `loop` prefetches."""
         first = with_values(stream.index, {stream.loop.var: loop.var})
         per_line = self.line // stream.buffer.dtype.storage_bytes
-        return [first + (stream.apart + offset) for offset in range(0, _step(loop), per_line)]
+        return [first + (stream.distance + offset) for offset in range(0, _step(loop), per_line)]
 
-    def has_time(self, loop: ir.For, stream: _Stream) -> bool:
-        """Whether `loop` leaves the memory idle: it reads nothing of the tensor that is not at hand, and has enough to
-        do."""
-        asks = _step(loop) * stream.buffer.dtype.storage_bytes
-        if not 0 < asks <= self.most_asked or (asks % self.line and self.line % asks):
+    def has_idle_memory(self, loop: ir.For, stream: _Stream) -> bool:
+        """Whether `loop` leaves the memory idle: what it reads of the tensor is cached, and it works long enough."""
+        requested = _step(loop) * stream.buffer.dtype.storage_bytes
+        if not 0 < requested <= self.most_requested or (requested % self.line and self.line % requested):
             return False
         loads = [load for load in _direct_loads(loop) if load.buffer is stream.buffer]
-        if not all(self.is_at_hand(load, loop, stream) for load in loads):
+        if not all(self.is_cached(load, loop, stream) for load in loads):
             return False
         moving = [
             store for store in find(loop.body, ir.Store) if not all(free_of(index, loop.var) for index in store.indices)
         ]
-        return self.asks_always or sum(store.value.dtype.nbytes(1) for store in moving) >= asks
+        return self.always_requests or sum(store.value.dtype.nbytes(1) for store in moving) >= requested
 
-    def is_at_hand(self, load: ir.Load, loop: ir.For, stream: _Stream) -> bool:
-        """Whether a load is of the very row that `stream` has read."""
+    def is_cached(self, load: ir.Load, loop: ir.For, stream: _Stream) -> bool:
+        """Whether a load reads the row that `stream` has read."""
         stride = self.analyzer.stride(load.indices[0], loop.var)
         here = with_values(load.indices[0], {loop.var: loop.start})
         read = with_values(stream.index, {stream.loop.var: stream.loop.start})
-        return ir.is_literal(stride, 1) and self.is_close_behind(here, read, self.most_asked - 1)
+        return ir.is_literal(stride, 1) and self.is_close_behind(here, read, self.most_requested - 1)
 
-    def walks_as_far(self, one: ir.For, other: ir.For) -> bool:
-        """Whether `one` begins where `other` does and ends there, or a little behind."""
+    def same_range(self, one: ir.For, other: ir.For) -> bool:
+        """Whether `one` begins where `other` does, and ends there or shortly behind."""
         begins = self.analyzer.equal(one.start, other.start)
-        return begins and self.is_close_behind(one.stop, other.stop, self.most_asked)
+        return begins and self.is_close_behind(one.stop, other.stop, self.most_requested)
 
     def is_close_behind(self, place: ir.Expr, other: ir.Expr, most: int) -> bool:
         low, high = self.analyzer.bounds(place - other)
@@ -179,5 +176,5 @@ def _direct_loads(loop: ir.For) -> Iterator[ir.Load]:
 
 
 def _step(loop: ir.For) -> int:
-    """The elements that an iteration is about; 0 where that is not known."""
+    """The step of a loop; 0 where it is not known."""
     return int(loop.step.value) if isinstance(loop.step, ir.Const) else 0

@@ -1,5 +1,4 @@
-"""Kernels whose author says so begin beside the end of the kernel before them: its last blocks leave multiprocessors
-idle.
+"""Programmatic dependent launch: a kernel whose author says so starts while the last blocks of the previous one run.
 
 Before::
 
@@ -17,9 +16,8 @@ After::
         ...
         griddepcontrol_wait()
 
-What the second kernel waits for at its end is that the first one is done, so that whoever is launched behind the second
-has waited for both. A kernel that waits for others itself is not left early: what is launched beside it would not wait
-for these.
+The second kernel waits at its end until the first one has completed, so that later kernels have waited for both. A
+kernel that itself waits for earlier ones does not trigger: the kernel launched beside it would not wait for these.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ BESIDE = "beside"
 """Attribute of such a kernel."""
 
 
-def launch_beside(function: Function, context: Context) -> Function:
-    """Let kernels begin beside those before them."""
+def add_dependent_launch(function: Function, context: Context) -> Function:
+    """Launch kernels beside the previous ones where their authors ask for it."""
     return function.with_body(_Launch(context)(function.body))
 
 
@@ -79,7 +77,7 @@ def waits_at_its_end(kernel: Kernel) -> bool:
 
 
 def _reason(first: Kernel, second: Kernel) -> str | None:
-    """Why two kernels cannot be beside one another."""
+    """Why two kernels cannot run at once."""
     words = [call.function for kernel in (first, second) for call in find(kernel, Call) if call.function in WORDS]
     if words:
         return "one of them waits for other kernels, or lets others begin"

@@ -19,7 +19,7 @@ from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.language.mistakes import MisplacedRole
 from tilewright.passes.context import Context
-from tilewright.passes.tile.roles import deal_work as module
+from tilewright.passes.tile.roles import distribute_work as module
 from tilewright.targets.cuda.arch import arch
 
 TARGETS = ["cuda -arch=sm_90a", "cuda -arch=sm_80", "cpu"]
@@ -196,6 +196,6 @@ def test_the_example_of_the_docstring_is_what_the_pass_does() -> None:
         textwrap.dedent(part).strip() + "\n"
         for part in re.findall(r"(?:Before|After)::\n\n((?:    .*\n|\n)+)", inspect.getdoc(module) or "")
     )
-    made = module.deal_work(parse(before), Context(arch({"arch": "sm_80"})))
+    made = module.distribute_work(parse(before), Context(arch({"arch": "sm_80"})))
     verify(made)
     assert print_program(made).strip() == after.strip()

@@ -78,7 +78,7 @@ class Apart:
         return moves, substitute(self.work, buffers=taken)
 
 
-def reads_apart(
+def hoisted_reads(
     loop: ir.Pipelined, work: ir.Parallel, written: Collection[ir.Buffer], threads: Collection[ir.Var], count: int
 ) -> Apart | None:
     """`work`, a statement of `loop`, without its reads of tensors; None where it has none that could be ahead.
