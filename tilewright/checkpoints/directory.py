@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +32,18 @@ class Checkpoint(Mapping[str, np.ndarray]):
     shards : names of tensors by file name, in the order of the files.
     config : the contents of ``config.json``, with the quantisation's own file where there is one; empty without.
     blocks : tensors of GGUF files whose array is the bytes of blocks of numbers, by name.
-    added : what is added to tensors of floats as they are read, by name.
+    made : tensors that are made of others as they are read: of which, and by what.
     """
 
     blocks: Mapping[str, GGUFTensor] = {}
-    added: Mapping[str, float] = {}
+    made: Mapping[str, tuple[list[tuple[str, str]], Callable[..., np.ndarray]]] = {}
 
     def __init__(self, directory: Path, files: list[Path], config: dict[str, Any]) -> None:
         self.directory, self.config = directory, config
         self._files = {path.name: SafetensorsFile(path) for path in files}
         self.shards: dict[str, list[str]] = {name: list(file) for name, file in self._files.items()}
         self._home: dict[str, str] = {}
+        self._last = "", np.empty(0)
         for shard, names in self.shards.items():
             for name in names:
                 if name in self._home:
@@ -50,14 +51,34 @@ class Checkpoint(Mapping[str, np.ndarray]):
                 self._home[name] = shard
 
     def __getitem__(self, name: str) -> np.ndarray:
-        found = self._files[self._home[name]][name]
-        return found if name not in self.added else (found.astype(np.float32) + self.added[name]).astype(found.dtype)
+        if name not in self.made:
+            return self._files[self._home[name]][name]
+        if self._last[0] != name:
+            parts, make = self.made[name]
+            self._last = name, make(name, *(self._files[shard][part] for shard, part in parts))
+        return self._last[1]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._home)
 
     def __len__(self) -> int:
         return len(self._home)
+
+    def remake(self, made: Mapping[str, tuple[str, ...]], make: Callable[..., np.ndarray]) -> None:
+        """Have tensors in the place of others from now on, in the file of the first of these.
+
+        Parameters
+        ----------
+        made : names of what each is made of.
+        make : of its name and of the arrays of these, as often as it is read.
+        """
+        gone = {part for parts in made.values() for part in parts}
+        places = {name: [(self._home[part], part) for part in parts] for name, parts in made.items()}
+        self.made = {**self.made, **{name: (parts, make) for name, parts in places.items()}}
+        for shard, names in self.shards.items():
+            there = (name for name, parts in places.items() if parts[0][0] == shard)
+            self.shards[shard] = [*(name for name in names if name not in gone), *there]
+        self._home = {name: shard for shard, names in self.shards.items() for name in names}
 
     @property
     def metadata(self) -> dict[str, str]:

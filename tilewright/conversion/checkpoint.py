@@ -33,8 +33,8 @@ from tilewright.conversion.layers import (
     recognise,
     why_dense_stay,
 )
-from tilewright.conversion.mlx_models import settings_of
 from tilewright.conversion.modules import our_settings
+from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.words import OURS

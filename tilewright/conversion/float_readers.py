@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.conversion.readers import Tensors, Weights
+from tilewright.conversion.readers import Tensors, Weights, halves
 from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
 from tilewright.conversion.words import block_of
 from tilewright.errors import InvalidTensor
@@ -14,8 +14,7 @@ from tilewright.quant.importers import (
     from_hf_bitnet,
     from_int_quantized,
     from_modelopt_int4,
-    from_mxfp4,
-    from_mxfp6,
+    from_mx,
     from_nvfp4,
 )
 from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
@@ -27,14 +26,19 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
     ``weight_scale_inv`` and ``scale``, Mistral's ``qscale_weight``; GPTQModel's ``weight_scale_inv`` divides.
 
     The name says nothing of that: GPTQModel says it by ``weight_scale_semantics: inverse``, and of the others none has
-    one scale a row under that name. Bytes are two numbers of fp4 (DeepSeek V4's experts).
+    one scale a row under that name. Bytes are two numbers of fp4 (DeepSeek V4's experts), or of int4
+    (w4afp8).
     """
     weight, inverse = tensors[f"{layer}.weight"], f"{layer}.weight_scale_inv"
     names = (inverse, *(f"{layer}.{one}" for one in ("weight_scale", "scale_weight", "scale", "qscale_weight")))
     scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
+    w4a8 = settings.get("quant_method") == "w4afp8"
     if weight.dtype.name in ("int8", "uint8"):
-        return from_mxfp4(weight.view(np.uint8), scale, name=layer)
-    block = settings.get("weight_block_size")
+        if not w4a8:
+            return from_mx(weight.view(np.uint8), scale, name=layer)
+        codes = halves(expect(f"{layer}.weight", weight, ["int8"], [None, None], "[N, K / 2]"))
+        return from_int_quantized(codes, scale, bits=4, group=groups_said(settings), name=layer)
+    block = settings.get("weight_block_size") or ([128, 128] if w4a8 else None)
     for entry in weights_settings(settings, layer):
         block = entry.get("block_structure") if entry.get("strategy") == "block" else block
     if scale.ndim == 4 and scale.shape[1::2] == (1, 1):  # modelopt's blocks
@@ -59,25 +63,33 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
 
 
 def experts_of_float8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """transformers' fp8 of all experts in one tensor ``[experts, N, K]``, its scales in one as well."""
-    weights, scales = tensors[layer], tensors[f"{layer}_scale_inv"]
+    """transformers' fp8 of all experts in one tensor ``[experts, N, K]``, its scales in one as well; fbgemm's of
+    Llama 4 are ``[experts, K, N]``, with one scale a column of these."""
+    named = scales_of_experts("", settings)
+    weights, scales = tensors[layer], tensors[layer + named]
     if scales.shape[:1] != weights.shape[:1]:
         raise InvalidTensor(f"{layer} is {list(weights.shape)} beside scales of {list(scales.shape)}")
-    parts = ({f"{layer}.weight": one, f"{layer}.weight_scale_inv": scale} for one, scale in zip(weights, scales))
+    if settings.get("quant_method") == "fbgemm_fp8":
+        weights, scales = weights.transpose(0, 2, 1), scales.reshape(len(scales), -1, 1)
+    parts = ({f"{layer}.weight": one, f"{layer}.weight{named}": scale} for one, scale in zip(weights, scales))
     return {f"{layer}.{e}": float8(each, layer, settings) for e, each in enumerate(parts)}
 
 
+def scales_of_experts(layer: str, settings: Settings) -> str:
+    """What their tensor is called."""
+    return f"{layer}_scale" if settings.get("quant_method") == "fbgemm_fp8" else f"{layer}_scale_inv"
+
+
 def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
-    """AMD's Quark: fp8, int8, mxfp4, mxfp6; groups of 4 bits in AWQ's order, those with a sign in two's complement."""
+    """AMD's Quark: fp8, int8, mxfp4, mxfp6; groups of 4 bits in AWQ's order or their own, those with a sign in two's
+    complement."""
     weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
     zeros = tensors.get(f"{layer}.weight_zero_point")
     group = groups_said(settings)
     if weight.dtype.name == "uint8" and weight.ndim == scale.ndim == 2 and weight.shape[-1] == 24 * scale.shape[-1]:
-        return {
-            layer: from_mxfp6(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)
-        }
+        return {layer: from_mx(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)}
     if weight.dtype.name == "uint8":
-        return from_mxfp4(weight, scale, name=layer)
+        return from_mx(weight, scale, name=layer)
     if weight.dtype.name == "int8":
         points = None if zeros is None or not zeros.any() else zeros
         return from_int_quantized(weight, scale, points, group=group, name=layer)
@@ -87,14 +99,20 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         (settings.get("export") or {}).get("pack_method", "reorder"),
         _quark_kind(settings, layer, "int4", "uint4"),
     )
-    if order != "reorder":
-        raise InvalidTensor(f"{layer}.weight is words of Quark's in the order {order!r}", hint="pack_method reorder")
+    if order not in _QUARKS_ORDERS:
+        raise InvalidTensor(
+            f"{layer}.weight is words of Quark's in the order {order!r}", hint=f"known: {', '.join(_QUARKS_ORDERS)}"
+        )
     sign = np.int32(-0x77777778 if kind == "int4" else 0)  # of each of the eight numbers of a word
     points = np.zeros((len(scale), -(-scale.shape[-1] // 8)), np.int32) if scale.ndim == 2 else scale
     if zeros is not None or kind == "uint4":
         points = take(tensors, layer, ".weight_zero_point", "Quark")
     points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
-    return from_awq(weight ^ sign, points ^ sign, scale, group=group, name=layer)
+    return from_awq(weight ^ sign, points ^ sign, scale, form=_QUARKS_ORDERS[order], group=group, name=layer)
+
+
+_QUARKS_ORDERS = {"reorder": "gemm", "order": "order"}
+"""Forms of AWQ by Quark's names of the order in which eight columns lie in a word."""
 
 
 def _quark_kind(settings: Settings, layer: str, *known: str) -> str:
@@ -131,10 +149,10 @@ def mxfp4(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """gpt-oss: one weight, or one for each expert."""
     blocks, scales = tensors[f"{layer}_blocks"], tensors[f"{layer}_scales"]
     if blocks.ndim < 4:
-        return from_mxfp4(blocks, scales, name=layer)
+        return from_mx(blocks, scales, name=layer)
     if blocks.ndim > 4 or scales.shape[:1] != blocks.shape[:1]:
         raise InvalidTensor(f"{layer}_blocks is {list(blocks.shape)} beside scales of {list(scales.shape)}")
-    return {f"{layer}.{e}": from_mxfp4(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
+    return {f"{layer}.{e}": from_mx(blocks[e], scales[e], name=f"{layer}.{e}") for e in range(blocks.shape[0])}
 
 
 def mxfp4_biases(tensors: Tensors, layer: str) -> dict[str, np.ndarray]:
@@ -182,7 +200,7 @@ def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
                 f"{second} is {list(tensors[second].shape)}, {found[0]}, where one positive number is due"
             )
     if scales.dtype.name in ("uint8", "float8_e8m0fnu"):
-        return from_mxfp4(packed, scales, name=layer)
+        return from_mx(packed, scales, name=layer)
     return from_modelopt_int4(packed, scales, group=groups_of_layer(settings, layer), name=layer)
 
 
@@ -190,5 +208,5 @@ def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' mxfp4 and mxfp6, which is e2m3: 16 or 24 bytes beside each scale."""
     packed, scales = matrix(tensors, f"{layer}.weight_packed"), matrix(tensors, f"{layer}.weight_scale")
     if packed.shape[-1] == 24 * scales.shape[-1]:
-        return from_mxfp6(packed, scales, to="e2m3", name=layer)
-    return from_mxfp4(packed, scales, name=layer)
+        return from_mx(packed, scales, to="e2m3", name=layer)
+    return from_mx(packed, scales, name=layer)

@@ -18,7 +18,15 @@ from tilewright.conversion.settings import declared_activations as settings_acti
 from tilewright.conversion.strays import Layer, check_rest
 from tilewright.errors import InvalidTensor, TilewrightError
 from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE, SUFFIXES, read_weight
-from tilewright.quant.importers import from_marlin, from_nvfp4, read_bitsandbytes, read_hqq, read_torchao
+from tilewright.quant.importers import (
+    from_eetq,
+    from_marlin,
+    from_marlin_24,
+    from_nvfp4,
+    read_bitsandbytes,
+    read_hqq,
+    read_torchao,
+)
 from tilewright.quant.importers.arrays import FLOATS
 from tilewright.quant.importers.assemble import smoothed
 from tilewright.quant.importers.bitsandbytes import STATES
@@ -138,7 +146,7 @@ _STATIC = (
 the scales go."""
 _SMOOTHED = (".pre_quant_scale", *_STATIC)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
-_BLOCKED = ("fp8", "mxfp8")
+_BLOCKED = ("fp8", "mxfp8", "w4afp8")
 _SCALES_OF_FP8 = (".weight_scale_inv", ".scale", ".qscale_weight")
 """Names of one thing: DeepSeek's, DeepSeek V4's, Mistral's."""
 _HQQ = (
@@ -161,7 +169,8 @@ def _is_nvfp4(tensors: Tensors, layer: str, settings: Settings) -> bool:
 
 
 def _is_fp8(tensors: Tensors, layer: str, settings: Settings) -> bool:
-    types = (*_FLOAT8, "int8", "uint8") if settings.get("expert_dtype") == "fp4" else _FLOAT8
+    of_bytes = settings.get("expert_dtype") == "fp4" or settings.get("quant_method") == "w4afp8"
+    types = (*_FLOAT8, "int8", "uint8") if of_bytes else _FLOAT8
     return any(_of_type(scale, *types)(tensors, layer, settings) for scale in _SCALES_OF_FP8)
 
 
@@ -181,6 +190,9 @@ FORMS: dict[str, Form] = {
     ),
     "gptq-marlin": Form(".B", (".s",), _has(".s"),
         lambda t, n, s: from_marlin(t[n + ".B"], t[n + ".s"], bits=s.get("bits", 4), name=n), ("gptq", "marlin")),
+    "gptq-marlin-24": Form(".B_24", (".s", ".B_meta"), _has(".s", ".B_meta"),
+        lambda t, n, s: from_marlin_24(t[n + ".B_24"], t[n + ".s"], t[n + ".B_meta"], bits=s.get("bits", 4), name=n),
+        ("gptq", "marlin")),
     "gptq": Form(".qweight", (".qzeros", ".scales", ".g_idx"), lambda t, n, s: bool(s), readers.gptq, ("gptq",)),
     "bitsandbytes": Form(
         ".weight", tuple(".weight" + ending for ending in _BNB),
@@ -190,6 +202,8 @@ FORMS: dict[str, Form] = {
     "bitsandbytes-int8": Form(
         ".weight", (".SCB", ".weight_format"), _has(".SCB"), readers.bitsandbytes_int8, ("bitsandbytes",)
     ),
+    "eetq": Form(".weight", (".weight_scales",), _of_type(".weight_scales", "int8"),
+        lambda t, n, s: from_eetq(t[n + ".weight"], t[n + ".weight_scales"], name=n), ("eetq",)),
     "hqq": Form(".W_q", tuple("." + name for name in _HQQ), _has(".scale", ".zero"),
         lambda t, n, s: read_hqq(t, n), ("hqq",)),
     "torchao": Form(
@@ -216,6 +230,8 @@ FORMS: dict[str, Form] = {
         lambda t, n, s: n + ".weight_scale" in t and t[n + ".weight_scale"].dtype.name in ("uint8", "float8_e8m0fnu"),
         floats.packed_mx, _PACKED,
     ),
+    "marlin-24": Form(".weight_packed", (".scale_packed", ".meta"), _has(".scale_packed", ".meta"),
+        readers.marlin_24, _PACKED),
     "pack-quantized": Form(
         ".weight_packed", (*_COMPANIONS, *_STATIC), _has(".weight_scale"), readers.pack_quantized, _PACKED
     ),
@@ -238,8 +254,8 @@ FORMS: dict[str, Form] = {
         ".weight", (*_SCALES_OF_FP8, ".activation_scale", ".qscale_act", *_STATIC), _is_fp8, floats.float8, _BLOCKED
     ),
     "fp8-experts": Form(
-        "", ("_scale_inv",), lambda t, n, s: n + "_scale_inv" in t and t[n].ndim == 3,
-        floats.experts_of_float8, _BLOCKED,
+        "", ("_scale_inv", "_scale"), lambda t, n, s: floats.scales_of_experts(n, s) in t and t[n].ndim == 3,
+        floats.experts_of_float8, (*_BLOCKED, "fbgemm_fp8"),
     ),
     "fp8-plain": Form(
         ".weight", (".scale_weight", ".scale_input"),

@@ -25,7 +25,6 @@ from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.gguf_models import as_in_model
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import Layer, declared_activations, extra_tensors, read_layer, recognise
-from tilewright.conversion.mlx_models import settings_of
 from tilewright.conversion.modules import (
     check_place,
     give_memory,
@@ -40,6 +39,7 @@ from tilewright.conversion.modules import (
     why_layers_stay,
 )
 from tilewright.conversion.names import Names, names_in
+from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.words import OURS
@@ -267,7 +267,8 @@ def place_weights(
             experts.take_bias(renamed(name), source[name])
     held_by_model = dict(model.named_parameters())
     placed.tensors = {name: values for name, values in placed.tensors.items() if not experts.take_bias(name, values)}
-    placed.tensors |= {renamed(one): source[one] for one in source.added if renamed(one) in held_by_model}
+    made = (one for one in source.made if one not in held)
+    placed.tensors |= {renamed(one): source[one] for one in made if renamed(one) in held_by_model}
     placed.experts = experts.put_in_place(devices)
     return placed
 

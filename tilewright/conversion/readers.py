@@ -22,6 +22,7 @@ from tilewright.quant.importers import (
     from_gptq,
     from_int_quantized,
     from_marlin,
+    from_marlin_24,
     from_mlx,
     from_pack_quantized,
 )
@@ -211,8 +212,7 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     packed = as_numpy(matrix(tensors, f"{layer}.weight_packed"))
     _check_said(tensors, layer, settings)
     if packed.dtype.name == "int8":  # int4-quantized: the even column in the low half
-        halves = np.stack([packed << 4 >> 4, packed >> 4], -1).reshape(len(packed), -1)
-        return _integers(halves, tensors, layer, settings)
+        return _integers(halves(packed), tensors, layer, settings)
     shape = take(tensors, layer, ".weight_shape", "packed")
     said = [entry.get("num_bits") or 4 for entry in weights_settings(settings, layer)]
     columns = int(shape[1]) if shape.shape == (2,) else 0
@@ -228,6 +228,20 @@ def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         group=groups_of_layer(settings, layer),
         name=layer,
     )
+
+
+def halves(packed: np.ndarray) -> np.ndarray:
+    """Two's complement of 4 bits in bytes ``[N, K / 2]``, the even column in the low half, as int8 ``[N, K]``."""
+    return np.stack([packed << 4 >> 4, packed >> 4], -1).reshape(len(packed), -1)
+
+
+def marlin_24(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """compressed-tensors' sparse integers in Marlin's order."""
+    said = {entry.get("num_bits") or 4 for entry in weights_settings(settings, layer)} or {4}
+    if len(said) > 1:
+        raise InvalidTensor(f"{layer}.weight_packed has {' or '.join(map(str, sorted(said)))} bits, as groups say")
+    parts = (tensors[layer + ending] for ending in (".weight_packed", ".scale_packed", ".meta"))
+    return from_marlin_24(*parts, bits=said.pop(), name=layer)
 
 
 def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:

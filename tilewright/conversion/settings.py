@@ -18,6 +18,7 @@ from tilewright.conversion.words import (
     OF_GROUPS,
     OF_WEIGHTS,
     OURS,
+    SPARSE,
     TABLE,
     TEXT,
     Kind,
@@ -82,8 +83,7 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
         )
     _check_transforms(said.get("transform_config") or {}, where)
     sparse = said.get("sparsity_config")
-    if sparse and sparse.get("format", "dense") != "dense":
-        raise InvalidTensor(f"{where} is stored sparse (sparsity_config)", hint="save it dense, then convert it")
+    _check_kinds(sparse or {}, {"format": SPARSE}, where, "sparsity_config: ")
     return said
 
 
@@ -274,7 +274,7 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
         return said.get(layer) if isinstance(said, Mapping) else said
     if method == "bitnet":
         return "int8"
-    if method in ("fp8", "mxfp8", "fbgemm_fp8"):
+    if method in ("fp8", "mxfp8", "w4afp8", "fbgemm_fp8"):
         return "float8_e4m3fn"
     algorithm = _algorithm(settings, layer)
     if algorithm is not None:

@@ -34,12 +34,14 @@ class Layer:
     tensors: tuple[str, ...]
 
 
-_ENDINGS = (".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B", ".weight._data")
+_ENDINGS = (
+    ".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B", ".B_24", ".weight._data",
+)  # fmt: skip
 """Ends of names of tensors that hold codes."""
 
 _PARTS = (
     ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale",
-    ".weight_scale_inv",
+    ".weight_scale_inv", ".weight_scales",
     ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape",
     ".pre_quant_scale", "._weight_scale",
     ".weight._scale", ".weight._shift", *(".weight" + state for state in STATES.values()),

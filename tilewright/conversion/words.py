@@ -47,6 +47,7 @@ def block_of(value: Any) -> tuple[int, int] | None:
     return (value[0], value[1]) if fits else None
 
 
+SPARSE: Kind = _one_of("dense", "sparse-bitmask", "sparse-24-bitmask")
 TEXT: Kind = ("a text", lambda value: isinstance(value, str))
 TABLE: Kind = ("a table", lambda value: isinstance(value, Mapping))
 LIST: Kind = ("a list", lambda value: isinstance(value, list))
@@ -103,7 +104,7 @@ _OF_GPTQ = {
     **_because(
         _ACTIVATIONS, "act_bits act_data_type act_group_size act_sym act_dynamic static_kv_dtype static_attention_dtype"
     ),
-    **_because(_TENSORS, "sym zero_point is_marlin_format"),
+    **_because(_TENSORS, "sym zero_point is_marlin_format is_marlin_24_format"),
     **_because(_WHO, "autoround_version"),
 }  # fmt: skip
 
@@ -125,8 +126,8 @@ class Method:
 _GPTQ_READS: dict[str, Kind] = {
     "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH,
     "dynamic": TABLE, "extra_config": TABLE,
-    "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"),
-    "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "bitblas"), "pack_dtype": _one_of("int32"),
+    "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "marlin_24", "bitblas"),
+    "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "marlin_24", "bitblas"), "pack_dtype": _one_of("int32"),
     "data_type": _one_of("int"), "packing_format": TEXT,
 }  # fmt: skip
 _GPTQ = Method(_GPTQ_READS, _OF_GPTQ)
@@ -139,7 +140,10 @@ _FP8_READS: dict[str, Kind] = {
 }  # fmt: skip
 _FP8 = Method(
     _FP8_READS,
-    {**_because(_ACTIVATIONS, "activation_scheme"), **_because(_TENSORS, "group_size desc_act pack_dtype sym")},
+    {
+        **_because(_ACTIVATIONS, "activation_scheme linear_activation_scheme moe_activation_scheme"),
+        **_because(_TENSORS, "group_size desc_act pack_dtype sym"),
+    },
 )
 
 
@@ -199,6 +203,7 @@ METHODS: dict[str, Method] = {
             ),
         },
     ),
+    "eetq": Method({"weights": _one_of("int8"), "bits": _one_of(8), "zero_point": _one_of(False)}, {}),
     "hqq": Method({}, _because(_TENSORS, "quant_config")),
     "torchao": Method(
         {}, _because(_TENSORS, "quant_type quant_type_kwargs include_input_output_embeddings untie_embedding_weights")
@@ -207,7 +212,7 @@ METHODS: dict[str, Method] = {
         {
             "format": _one_of("pack-quantized", "int-quantized", "int4-quantized", "float-quantized",
                 "naive-quantized", "mixed-precision", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-                "mxfp6-pack-quantized", "mxfp8-quantized", "dense"),
+                "mxfp6-pack-quantized", "mxfp8-quantized", "marlin-24", "dense"),
             "config_groups": TABLE, "transform_config": TABLE, "sparsity_config": TABLE,
         },
         {**_because(_WHO, "version"), **_because(_TENSORS, "quantization_status global_compression_ratio")},
@@ -224,6 +229,7 @@ METHODS: dict[str, Method] = {
     ),
     "fp8": _FP8,
     "mxfp8": _FP8,
+    "w4afp8": Method({**_FP8_READS, "group_size": _GROUP}, _FP8.ignored),
     "quark": Method(
         {
             "global_quant_config": _ONE_SCALE, "layer_quant_config": _ONE_SCALE_EACH, "export": TABLE,

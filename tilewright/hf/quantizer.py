@@ -19,7 +19,6 @@ from tilewright.conversion.experts import Stack, replace_stack, stacks_to_quanti
 from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import recognise
-from tilewright.conversion.mlx_models import settings_of
 from tilewright.conversion.model import place_weights
 from tilewright.conversion.modules import (
     is_transposed,
@@ -30,6 +29,7 @@ from tilewright.conversion.modules import (
     replace_layer,
 )
 from tilewright.conversion.names import keep_names, names_in
+from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format

@@ -30,9 +30,12 @@ from more_writers import (
     write_awq_fast,
     write_bnb_fp4,
     write_bnb_int8,
+    write_eetq,
     write_hqq,
     write_marlin,
+    write_marlin_24,
     write_mxfp6,
+    write_sparse,
     write_torchao_int4,
     write_torchao_intx,
 )
@@ -98,14 +101,21 @@ def quark(dtype: str, scale_format: str = "float", **layers: Any) -> dict[str, A
     return {**QUARK, "global_quant_config": {"weight": said, "input_tensors": None}, "layer_quant_config": layers}
 
 
-def quark_int4(rng: np.random.Generator) -> Written:
+def quark_int4(rng: np.random.Generator, **order: Any) -> Written:
     """AWQ's words of numbers in two's complement: a code less 8 is the number."""
-    made = write_awq_gemm(rng, 16, 64, 32)
+    made = write_awq_gemm(rng, 16, 64, 32, **order)
     words = {name: made.tensors[name] ^ np.int32(-0x77777778) for name in ("qweight", "qzeros")}
     return Written(
         {"weight": words["qweight"], "weight_zero_point": words["qzeros"], "weight_scale": made.tensors["scales"]},
         made.weight,
     )
+
+
+def marlin_24(bits: int) -> Settings:
+    weights = {"num_bits": bits, "type": "int", "symmetric": True, "strategy": "channel"}
+    sparse = {"format": "dense", "sparsity_structure": "2:4"}
+    groups = {"config_groups": {"group_0": {"targets": ["Linear"], "weights": weights}}, "sparsity_config": sparse}
+    return {"quant_method": "compressed-tensors", "format": "marlin-24", **groups}
 
 
 def metal(rng: np.random.Generator) -> Written:
@@ -197,6 +207,25 @@ FORMS: dict[str, tuple[Settings, str, Callable[[np.random.Generator], Written]]]
         lambda r: named(flat(write_mxfp4(r, 4, 64)), _blocks="weight", _scales="weight_scale"),
     ),
     "quark int4": (quark("int4"), ".", quark_int4),
+    "quark int4 in order": (
+        quark("int4") | {"export": {"pack_method": "order"}}, ".", lambda r: quark_int4(r, order=(0, 1, 2, 3, 4, 5, 6, 7)),
+    ),
+    **{
+        f"marlin-24, {bits} bits in groups of {group}": (
+            marlin_24(bits), ".", lambda r, b=bits, g=group: write_marlin_24(r, 64, 96, g, b, ("weight_packed", "scale_packed", "meta")),
+        )
+        for bits in (4, 8) for group in (32, 96)
+    },
+    "gptq marlin_24": (
+        {"quant_method": "gptq", "bits": 4, "group_size": 32, "checkpoint_format": "marlin_24"}, ".",
+        lambda r: write_marlin_24(r, 128, 96, 32, 4, ("B_24", "s", "B_meta")),
+    ),
+    "eetq": ({"quant_method": "eetq", "weights": "int8", "modules_to_not_convert": ["lm_head"]}, ".", lambda r: write_eetq(r, 8, 192)),
+    "int4 of w4afp8": (
+        {"quant_method": "w4afp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}, ".",
+        lambda r: named(int4(r, 2), weight_packed="weight", weight_scale="weight_scale_inv"),
+    ),
+    "fp8 of w4afp8": ({"quant_method": "w4afp8"}, ".", lambda r: named(write_float8(r, 144, 40, (128, 128)), weight_scale="weight_scale_inv")),
     "quark uint4": (
         quark("uint4"), ".",
         lambda r: named(write_awq_gemm(r, 16, 64, 32), qweight="weight", qzeros="weight_zero_point", scales="weight_scale"),
@@ -226,6 +255,56 @@ def test_every_form_becomes_ours(tmp_path: Path, form: str) -> None:
     np.testing.assert_allclose(read_weight(made, "up").to_dense(), written.weight, rtol=1e-14, atol=1e-15)
     left = set(made) - {f"up.{name}" for name in ("qweight", "scales", "zeros", "weight")}
     assert not left
+
+
+@pytest.mark.parametrize("kind", ["sparse-24-bitmask", "sparse-bitmask"])
+def test_matrices_that_are_stored_sparse(tmp_path: Path, kind: str) -> None:
+    """Those of codes become ours, those of floats are as they were or are rounded; what does not fit is named."""
+    rng = np.random.default_rng(0)
+    codes = write_sparse(rng, write_float8(rng, 8, 44, (1, 44)), kind == "sparse-24-bitmask")
+    floats = rng.standard_normal((6, 32)).astype(np.float16)
+    plain = write_sparse(rng, Written({"weight": floats}, floats.astype(float)), kind == "sparse-24-bitmask")
+    tensors = {f"up.{end}": one for end, one in codes.tensors.items()}
+    before = "down.weight." if kind == "sparse-bitmask" else "down."  # as the first versions called them
+    tensors |= {before + end: one for end, one in plain.tensors.items()}
+    said = {"quant_method": "compressed-tensors", "format": "float-quantized", "sparsity_config": {"format": kind}}
+    made = converted(tmp_path / "from", tensors, said)
+    np.testing.assert_allclose(read_weight(made, "up").to_dense(), codes.weight, rtol=1e-14)
+    assert (made["down.weight"] == plain.weight).all() and not [name for name in made if "bitmask" in name]
+    convert_checkpoint(tmp_path / "from", tmp_path / "all", "int8-channel")
+    found = read_weight(open_checkpoint(tmp_path / "all"), "down").to_dense()
+    assert not found[plain.weight == 0].any() and abs(found - plain.weight).max() < 0.02
+    for number, (wrong, message) in enumerate(
+        (
+            ({"up.compressed": tensors["up.compressed"].reshape(-1)[1:]}, r"up\.compressed is .*, where"),
+            ({"up.bitmask": tensors["up.bitmask"][:, 1:]}, r"up\.bitmask is uint8 \[8, 5\], where"),
+            ({"up.weight": floats}, r"up\.weight is there, and beside it a sparse one"),
+            ({"up.shape": np.array([8, 52])}, r"up\.bitmask is uint8 \[8, 6\], where"),
+        )
+    ):
+        with pytest.raises(InvalidTensor, match=message):
+            converted(tmp_path / str(number), tensors | wrong, said)
+    del tensors["up.compressed"]
+    with pytest.raises(MissingTensor, match=r"up\.compressed is missing"):
+        converted(tmp_path / "less", tensors, said)
+    with pytest.raises(InvalidTensor, match="sparsity_config: format: 'sparse-8', where one of dense, sparse-bitmask"):
+        converted(tmp_path / "other", tensors, said | {"sparsity_config": {"format": "sparse-8"}})
+
+
+@pytest.mark.parametrize("name", ["eetq", "marlin-24, 4 bits in groups of 32"])
+def test_codes_in_no_known_order_are_refused(tmp_path: Path, name: str) -> None:
+    """EETQ's order of another GPU; a place of Marlin's that two numbers have, two groups, of which writers differ."""
+    settings, _, write = FORMS[name]
+    tensors = {f"up.{end}": one for end, one in write(np.random.default_rng(0)).tensors.items()}
+    changed, message = {"up.weight": tensors.get("up.weight")}, "no order that is known: row .* has no code of 127"
+    if name == "eetq":
+        changed = {"up.weight": np.roll(tensors["up.weight"].reshape(-1), 64).reshape(192, 8)}
+    else:
+        changed, message = {"up.meta": tensors["up.meta"] * 0}, r"up\.meta puts two numbers in one place"
+        with pytest.raises(InvalidTensor, match="two groups, whose order is one thing to the writer"):
+            converted(tmp_path / "two", tensors | {"up.scale_packed": tensors["up.scale_packed"][:2]}, settings)
+    with pytest.raises(InvalidTensor, match=message):
+        converted(tmp_path / "from", tensors | changed, settings)
 
 
 @pytest.mark.parametrize("kind", ["int4", "int3", "int8"])
@@ -431,7 +510,7 @@ def test_pickles_are_named(tmp_path: Path) -> None:
     (quark("fp4", "e5m3"), "global_quant_config: .* where a table of weights with one scale each, float or e8m0 is due"),
     (quark("int4", **{"*.up": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}}), "layer_quant_config: .* where tables of weights"),
     ({**quark("int4"), "algo_config": [{"name": "rotation", "online_r1_rotation": True}]}, "where ways to find codes that rotate no activations"),
-    ({**quark("int4"), "export": {"pack_method": "order"}}, "up.weight is words of Quark's in the order 'order'"),
+    ({**quark("int4"), "export": {"pack_method": "turned"}}, "up.weight is words of Quark's in the order 'turned'"),
     (quark("int4", **{"*.down": {"weight": {"dtype": "uint4"}}}), "of int4 and uint4"),
 ])  # fmt: skip
 def test_what_quark_writes_and_nobody_reads_is_refused(tmp_path: Path, said: dict[str, Any], message: str) -> None:

@@ -274,6 +274,26 @@ def test_gpt_oss_of_mlx_fills_the_model(tmp_path: Path) -> None:
             close(loaded(tokens()), model(tokens()))
 
 
+def test_fp8_of_fbgemm_fills_llama_4(tmp_path: Path) -> None:
+    """transformers' ``[experts, K, N]`` with a scale a column: ``[experts, 1, N]`` of the first, ``[experts, N, 1]`` of the second."""
+    model, rng = block(Llama4TextExperts), np.random.default_rng(0)
+    state = {name: t.detach().numpy() for name, t in model.state_dict().items() if "_proj" not in name}
+    for name, last in (("gate_up_proj", False), ("down_proj", True)):
+        shape = getattr(model.experts, name).shape
+        codes = rng.standard_normal(shape).astype(ml_dtypes.float8_e4m3fn)
+        scales = rng.uniform(0.1, 0.2, (EXPERTS, 1, shape[2])).astype(np.float32)
+        getattr(model.experts, name).data = torch.from_numpy(codes.astype(float) * scales).float()
+        state |= {f"experts.{name}": codes, f"experts.{name}_scale": scales.swapaxes(1, 2) if last else scales}
+    state = {name: np.ascontiguousarray(one) for name, one in state.items()}
+    (tmp_path / "config.json").write_text('{"quantization_config": {"quant_method": "fbgemm_fp8"}}')
+    save_safetensors(tmp_path / "model.safetensors", state)
+    tilewright.convert_checkpoint(tmp_path, tmp_path / "ours")
+    for path in (tmp_path, tmp_path / "ours"):
+        loaded = tilewright.load_quantized(block(Llama4TextExperts, 5), path)
+        with torch.no_grad():
+            close(loaded(tokens()), model(tokens()))
+
+
 @pytest.mark.parametrize("kind", [MixtralExperts, Llama4TextExperts])
 def test_fp8_of_all_experts_in_one_tensor_fills_the_model(kind: Any, tmp_path: Path) -> None:
     """transformers' ``gate_up_proj`` with ``gate_up_proj_scale_inv``, rows of weights in rows whichever way the model has them;

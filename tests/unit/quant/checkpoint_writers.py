@@ -81,7 +81,9 @@ def write_gptq(
     return Written({"qweight": qweight, "qzeros": qzeros, "scales": scales, "g_idx": g_idx}, weight)
 
 
-def write_awq_gemm(rng: np.random.Generator, N: int, K: int, group: int) -> Written:
+def write_awq_gemm(
+    rng: np.random.Generator, N: int, K: int, group: int, order: tuple[int, ...] = (0, 2, 4, 6, 1, 3, 5, 7)
+) -> Written:
     """AutoAWQ's GEMM: eight columns a word, in the nibbles 0 to 7 the columns 0, 2, 4, 6, 1, 3, 5, 7."""
     groups = -(-K // group)
     codes, zeros = rng.integers(0, 16, (K, N)), rng.integers(0, 16, (groups, N))
@@ -91,7 +93,7 @@ def write_awq_gemm(rng: np.random.Generator, N: int, K: int, group: int) -> Writ
         packed = np.zeros((values.shape[0], N // 8), np.int32)
         for r in range(values.shape[0]):
             for c in range(N // 8):
-                eight = [int(values[r, 8 * c + column]) for column in (0, 2, 4, 6, 1, 3, 5, 7)]
+                eight = [int(values[r, 8 * c + column]) for column in order]
                 packed[r, c] = words_of(eight, 4, 1)[0]
         return packed
 

@@ -62,6 +62,82 @@ def write_marlin(rng: np.random.Generator, N: int, K: int, group: int, codes: st
     return Written({codes: packed, scale: stored}, (values * np.repeat(scales, group, 0).astype(float)).T)
 
 
+def write_marlin_24(
+    rng: np.random.Generator, N: int, K: int, group: int, bits: int, names: tuple[str, str, str]
+) -> Written:
+    """Marlin's sparse order, number by number as the threads of a warp hold them; the two places of four columns as CUTLASS has them."""
+    half, per_word = 1 << (bits - 1), 32 // bits
+    values, kept, where = np.zeros((N, K), int), np.zeros((N, K // 2), int), np.zeros((N, K // 4), int)
+    for n in range(N):
+        for four in range(K // 4):
+            first, second = sorted(rng.choice(4, 2, replace=False))
+            pair = rng.integers(-half, half, 2)
+            values[n, 4 * four + first], values[n, 4 * four + second] = pair
+            kept[n, 2 * four : 2 * four + 2], where[n, four] = pair, first | second << 2
+    order = (0, 2, 4, 6, 1, 3, 5, 7) if bits == 4 else (0, 2, 1, 3, 4, 6, 5, 7)
+    packed = np.zeros((K // 32, N * bits // 2), np.int32)
+    for row in range(K // 32):
+        string = []
+        for tile in range(N // 64):
+            for thread in range(32):
+                for j in range(4):
+                    held = []
+                    for n in (8 * (thread // 4) + j, 8 * (thread // 4) + 4 + j):
+                        for k in (2 * (thread % 4), 2 * (thread % 4) + 1, 2 * (thread % 4) + 8, 2 * (thread % 4) + 9):
+                            held.append(int(kept[64 * tile + n, 16 * row + k]) + half)
+                    string += [held[i] for i in order]
+        packed[row] = words_of(string, bits, len(string) // per_word)
+    meta = np.zeros(N * K // 16, np.uint16)
+    for n in range(N):
+        for c in range(K // 16):
+            word = sum(int(where[n, 4 * c + i]) << 4 * i for i in range(4))
+            row = n // 64 * 64 + n % 2 * 2 + n % 8 // 4 + n % 4 // 2 * 32 + n % 64 // 8 * 4
+            column = c
+            if row % 2 == 0 and column % 2 == 1:
+                row, column = row + 1, column - 1
+            elif row % 2 == 1 and column % 2 == 0:
+                row, column = row - 1, column + 1
+            meta[column // 2 * 2 * N + 2 * row + column % 2] = word
+    scales = float16_scales(rng, K // group, N)
+    places = [n if group == K else n // 8 * 8 + (0, 4, 1, 5, 2, 6, 3, 7)[n % 8] for n in range(N)]
+    tensors = (packed, scales[:, places], meta.view(np.int16).reshape(K // 32, 2 * N))
+    return Written(dict(zip(names, tensors)), values * np.repeat(scales.astype(float), group, 0).T)
+
+
+def write_eetq(rng: np.random.Generator, N: int, K: int) -> Written:
+    """EETQ, step by step as it prepares a weight: rows permuted, columns one after the other, two of them interleaved, 128 added."""
+    values, scales = rng.integers(-126, 127, (N, K)), rng.uniform(0.01, 0.1, N).astype(np.float16)
+    values[np.arange(N), rng.integers(0, K, N)] = rng.choice([127, -128], N)
+    permuted = np.array([values[:, k - k % 16 + 8 * (k % 4 // 2) + k % 2 + 2 * (k % 16 // 4)] for k in range(K)])
+    bytes_of = np.zeros(N * K, np.uint8)
+    for n in range(N):
+        for k in range(K):
+            place = n // 2 * 2 * K + k // 64 * 128 + n % 2 * 64 + k % 64
+            place = place - place % 4 + (0, 2, 1, 3)[place % 4]
+            bytes_of[place] = permuted[k, n] + 128
+    weight = values * scales.astype(float)[:, None]
+    return Written({"weight": bytes_of.view(np.int8).reshape(K, N), "weight_scales": scales}, weight)
+
+
+def write_sparse(rng: np.random.Generator, made: Written, two_of_four: bool) -> Written:
+    """compressed-tensors' sparse form of a matrix of numbers: those that are kept, and bits that say which, the lowest first."""
+    dense = made.tensors["weight"]
+    N, K = dense.shape
+    kept = np.array([[k % 4 in (n % 4, (n + k // 4) % 3) for k in range(K)] for n in range(N)])
+    if two_of_four:
+        kept = np.array([[k % 4 in (n % 2, 2 + k // 4 % 2) for k in range(K)] for n in range(N)])
+    mask = [[sum(int(kept[n, k]) << k % 8 for k in range(b, min(b + 8, K))) for b in range(0, K, 8)] for n in range(N)]
+    numbers = dense[kept]
+    tensors = {
+        **{name: tensor for name, tensor in made.tensors.items() if name != "weight"},
+        "bitmask": np.array(mask, np.uint8), "shape": np.array([[N], [K]]),
+        "compressed": numbers.reshape(N, -1) if two_of_four else numbers,
+    }  # fmt: skip
+    if not two_of_four:
+        tensors["row_offsets"] = np.cumsum([0, *kept.sum(1)[:-1]])[:, None]
+    return Written(tensors, made.weight * kept)
+
+
 def write_bnb_fp4(rng: np.random.Generator, N: int, K: int, block: int) -> Written:
     """bitsandbytes' fp4: a sign and three bits that count in no order; else as nf4."""
     codes = [int(c) for c in rng.integers(0, 16, N * K)]

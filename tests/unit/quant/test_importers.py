@@ -32,7 +32,7 @@ from tilewright.quant.importers import (
     from_gptq,
     from_hf_bitnet,
     from_int_quantized,
-    from_mxfp4,
+    from_mx,
     from_pack_quantized,
     read_bitsandbytes,
 )
@@ -165,7 +165,7 @@ def test_hf_bitnet(seed: int, N: int, K: int, divides: bool) -> None:
 def test_mxfp4(seed: int, N: int, groups: int, flat: bool) -> None:
     written = write_mxfp4(np.random.default_rng(seed), N, 32 * groups)
     blocks = written.tensors["_blocks"]
-    same(from_mxfp4(blocks.reshape(N, -1) if flat else blocks, written.tensors["_scales"]), written)
+    same(from_mx(blocks.reshape(N, -1) if flat else blocks, written.tensors["_scales"]), written)
 
 
 @QUICK
@@ -218,7 +218,7 @@ MISTAKES = [
      MissingTensor, "w.absmax is quantised, but w.nested_absmax or w.nested_quant_map is missing"),
     (from_hf_bitnet, {"weight": np.full((1, 2), 3, np.uint8), "weight_scale": np.ones(1, np.float32), "name": "w"},
      InvalidTensor, "w.weight holds the code 3 at [0, 0]: a ternary weight has 0, 1 and 2"),
-    (from_mxfp4, {"blocks": np.zeros((1, 1, 16), np.uint8), "scales": np.full((1, 1), 255, np.uint8), "name": "w"},
+    (from_mx, {"blocks": np.zeros((1, 1, 16), np.uint8), "scales": np.full((1, 1), 255, np.uint8), "name": "w"},
      InvalidTensor, "w_scales is NaN (255) at [0, 0]"),
     (from_gguf, {"data": b"", "type_name": "Q1_0", "shape": (1, 256), "name": "w"}, InvalidTensor,
      "w is of the GGUF type Q1_0"),

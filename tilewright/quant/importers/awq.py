@@ -3,6 +3,9 @@ own."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 import numpy as np
 
 from tilewright.errors import InvalidTensor
@@ -41,6 +44,8 @@ def from_awq(
                zero[g, n] = nibble(qzeros[n, :], g)                       qzeros  [N, Z]
                scale[g, n] = scales[n, g]                                 scales  [N, 8 * Z]
 
+        order  as gemm, place[c] == c                                     (AMD Quark's pack_method "order")
+
     In the gemv form rows of zeros and scales are filled up to a number Z of words that its kernels like; what lies
     behind the K / group groups means nothing.
 
@@ -48,7 +53,7 @@ def from_awq(
     ----------
     qweight, qzeros : int32.
     scales : floats.
-    form : ``"gemm"`` or ``"gemv"`` (the version in a checkpoint's configuration, lower case).
+    form : ``"gemm"`` or ``"gemv"`` (the version in a checkpoint's configuration, lower case), or ``"order"``.
     group : elements of K that share a scale; needed for gemv as a number, -1 for all; for gemm, where they do not
         divide K: `assemble.group_size`.
     bits : 4, the only size that AWQ has.
@@ -79,7 +84,7 @@ def from_awq(
 
 
 def _read_gemm(
-    qweight: object, qzeros: object, scales: object, group: Group, name: str
+    qweight: object, qzeros: object, scales: object, group: Group, name: str, place: np.ndarray = _PLACE
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     words = expect(f"{name}.qweight", qweight, ["int32"], [None, None], "[K, N / 8]")
     N = words.shape[1] * 8
@@ -88,7 +93,7 @@ def _read_gemm(
 
     def columns(packed: np.ndarray) -> np.ndarray:
         found = fields(packed, 4, N).reshape(packed.shape[0], N // 8, 8)
-        return np.ascontiguousarray(found[:, :, _PLACE].reshape(packed.shape[0], N).T)
+        return np.ascontiguousarray(found[:, :, place].reshape(packed.shape[0], N).T)
 
     return columns(words), columns(points), np.ascontiguousarray(factors.T)
 
@@ -108,7 +113,11 @@ def _read_gemv(
     return fields(words, 4, K), fields(points, 4, groups), np.ascontiguousarray(factors[:, :groups])
 
 
-_READERS = {"gemm": _read_gemm, "gemv": _read_gemv}
+_READERS: dict[str, Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]] = {
+    "gemm": _read_gemm,
+    "gemv": _read_gemv,
+    "order": functools.partial(_read_gemm, place=np.arange(8)),
+}
 
 
 def from_awq_fast(

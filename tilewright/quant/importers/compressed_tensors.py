@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros, signed
-from tilewright.quant.importers.mxfp4 import powers_of_two
+from tilewright.quant.importers.mx import powers_of_two
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
 

@@ -1,10 +1,12 @@
-"""Weights in the order of the Marlin kernel, as AWQ's ``marlin`` form and GPTQ checkpoints saved for it have them."""
+"""Weights in the order of the Marlin kernels, as AWQ's ``marlin`` form and GPTQ checkpoints saved for them have them;
+of compressed-tensors the sparse ones."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tilewright.errors import InvalidTensor
+from tilewright.formats.sparse import expand
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size
 from tilewright.quant.importers.awq import ORDER
@@ -72,3 +74,74 @@ def _in_order(scales: np.ndarray) -> np.ndarray:
     column = 2 * i + j % 2 + 8 * (j // 2) if groups == 1 else i + 8 * j
     found = scales.reshape(groups, -1, column.size)[:, :, np.argsort(column)]
     return np.ascontiguousarray(found.reshape(groups, N).T)
+
+
+def from_marlin_24(
+    weight_packed: object, scale_packed: object, meta: object, *, bits: int = 4, name: str = "weight"
+) -> QuantizedWeight:
+    """A 2:4 sparse symmetric weight: ``w[n, k] = (code[n, k] - half) * scale[n, k // group]``.
+
+    Of every four columns k two are kept, those of column 4 * q + i as ``kept[n, 2 * q]`` and ``kept[n, 2 * q + 1]``;
+    nibble q of row n of `meta` has both places i, the first in its low bits; all other codes are
+    ``half = 2**(bits - 1)``.
+
+    Field p of a run of 1,024 of `weight_packed`, the lowest bits first, belongs to thread t = p // 32 of a warp, and is
+    with j = p // 8 % 4 and, of 4 bits, ``e = ORDER[p % 8]``, of 8 ``e = 4 * (p // 4 % 2) + (0, 2, 1, 3)[p % 4]``, the
+    element of `kept` at::
+
+        k = 2 * (t % 4) + e % 2 + 8 * (e // 2 % 2)         n = 8 * (t // 4) + 4 * (e // 4) + j
+
+    of a tile of 16 columns of `kept` and 64 rows n. Place ``8 * i + j`` of a row of scales is row
+    ``8 * i + 4 * (j % 2) + j // 2`` (one group: itself). The 16 bits for row r and 16 columns c lie, where
+    ``s = r // 64 * 64 + r % 2 * 2 + r % 8 // 4 + r % 4 // 2 * 32 + r % 64 // 8 * 4`` and the last bits of s and c are
+    both turned where they differ, at ``c // 2 * 2 * N + 2 * s + c % 2``.
+
+    Parameters
+    ----------
+    weight_packed : int32 ``[K / 32, N * bits / 2]``.
+    scale_packed : floats ``[K / group, N]``.
+    meta : int16 ``[K / 32, 2 * N]``.
+    bits : 4 or 8.
+    name : what messages call the weight.
+
+    Raises
+    ------
+    InvalidTensor : a tensor of another shape or element type, another number of bits, two places that are one.
+
+    Source: ``marlin-24`` of compressed-tensors 0.12, ``marlin_24`` of GPTQ checkpoints; the kernel is that of vLLM.
+    """
+    if bits not in (4, 8):
+        raise InvalidTensor(f"{name}: sparse weights in Marlin's order have 4 or 8 bits, not {bits}")
+    words = expect(f"{name}.weight_packed", weight_packed, ["int32"], [None, None], "[K / 32, N * bits / 2]")
+    K, N = words.shape[0] * 2 * ROWS, words.shape[1] * 2 // bits
+    if N % COLUMNS or not N:
+        raise InvalidTensor(f"{name}.weight_packed has rows of {words.shape[1]} words, which tiles do not make")
+    factors = expect(f"{name}.scale_packed", scale_packed, FLOATS, [None, N], "[K / group, N]")
+    if len(factors) == 2:
+        raise InvalidTensor(f"{name}.scale_packed has two groups, whose order is one thing to the writer, one to vLLM")
+    group = group_size(f"{name}.scale_packed", K, len(factors))
+    where = expect(f"{name}.meta", meta, ["int16"], [K // 32, 2 * N], "[K / 32, 2 * N]").reshape(-1)[_meta(N, K)]
+    p = np.arange(ROWS * COLUMNS)
+    e = np.array(ORDER)[p % 8] if bits == 4 else 4 * (p // 4 % 2) + np.array((0, 2, 1, 3))[p % 4]
+    t, j = p // 32, p // 8 % 4
+    places = np.argsort((8 * (t // 4) + 4 * (e // 4) + j) * ROWS + 2 * (t % 4) + e % 2 + 8 * (e // 2 % 2))
+    tiles = fields(words, bits, N * ROWS).reshape(K // 32, N // COLUMNS, ROWS * COLUMNS)[:, :, places]
+    kept = tiles.reshape(K // 32, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3).reshape(N, K // 2)
+    half, nibbles = np.uint8(1 << (bits - 1)), np.ascontiguousarray(where).view(np.uint8)
+    if (((nibbles & 3) == (nibbles >> 2 & 3)) | ((nibbles >> 4 & 3) == nibbles >> 6)).any():
+        raise InvalidTensor(f"{name}.meta puts two numbers in one place")
+    codes = expand(kept - half, nibbles) + half
+    if len(factors) > 1:
+        i, place = np.arange(N), np.arange(8)
+        factors = factors[:, i // 8 * 8 + np.argsort(4 * (place % 2) + place // 2)[i % 8]]
+    factors, zeros = np.ascontiguousarray(factors.T), np.full((1, 1), half, np.uint8)
+    format = f"uint{bits}"
+    return assemble(codes, format, scales=factors, zeros=zeros, zeros_mode="quantized", block=(1, group), name=name)
+
+
+def _meta(N: int, K: int) -> np.ndarray:
+    """Where the 16 bits of each row and 16 columns lie, ``[N, K / 16]``."""
+    r, c = np.arange(N)[:, None], np.arange(K // 16)
+    s = r // 64 * 64 + r % 2 * 2 + r % 8 // 4 + r % 4 // 2 * 32 + r % 64 // 8 * 4
+    turned = (s + c) % 2
+    return (c ^ turned) // 2 * 2 * N + 2 * (s ^ turned) + (c ^ turned) % 2

@@ -12,7 +12,7 @@ from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect, factor
 from tilewright.quant.importers.assemble import assemble, fields
 from tilewright.quant.importers.compressed_tensors import from_float_quantized
-from tilewright.quant.importers.mxfp4 import from_mxfp4
+from tilewright.quant.importers.mx import from_mx
 from tilewright.quant.importers.nvfp4 import from_nvfp4
 from tilewright.quant.weight import QuantizedWeight
 
@@ -92,5 +92,5 @@ def from_mlx(
         made = from_nvfp4(packed, powers.view(ml_dtypes.float8_e4m3fn), np.ones(1, np.float32), name=name)
         return replace(made, tensor_scale=whole)
     if mode == "mxfp4":
-        return from_mxfp4(packed, powers, name=name)
+        return from_mx(packed, powers, name=name)
     return from_float_quantized(packed.view(ml_dtypes.float8_e4m3fn), powers, group=group, name=name)

@@ -12,7 +12,7 @@ from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size, signed, smoothed
 from tilewright.quant.importers.compressed_tensors import FLOAT8, from_float_quantized
-from tilewright.quant.importers.mxfp4 import powers_of_two
+from tilewright.quant.importers.mx import powers_of_two
 from tilewright.quant.importers.nvfp4 import from_nvfp4
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
