@@ -29,7 +29,7 @@ themselves goes to the roles that use it (`sinking`). In roles the thread's inde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -164,7 +164,8 @@ class _Divide:
     def _parts(self, statement: ir.Statement, names: dict[ir.Var, ir.Expr]) -> dict[frozenset[int], ir.Seq] | None:
         """The bodies of a chain of conditions, by the warps that execute them; None where it divides nothing.
 
-        A loop, or a condition of the block's, around such chains alone is divided as these are.
+        A loop, or a condition of the block's, around such chains alone is divided as these are; a body that is such a
+        chain, behind names and words on registers, is divided further.
         """
         if not isinstance(statement, (ir.If, ir.For)) or not shared_work.is_together(statement):
             return None
@@ -189,7 +190,22 @@ class _Divide:
                 found[taken] = only.then
             left -= taken
             rest = only.otherwise if left else None
-        return found
+        return {warps: part for taken, body in found.items() for warps, part in self._further(taken, body, names)}
+
+    def _further(
+        self, warps: frozenset[int], body: ir.Seq, names: dict[ir.Var, ir.Expr]
+    ) -> Iterable[tuple[frozenset[int], ir.Seq]]:
+        """What these warps do, by those of them that do it."""
+        shares = self._shares(body, names, warps) if len(warps) > 1 else None
+        return self._own(shares).items() if shares else ((warps, body),)
+
+    def _own(self, shares: dict[frozenset[int], ir.Seq]) -> dict[frozenset[int], ir.Seq]:
+        """The same, with names and tiles of its own for each group of warps but the first."""
+        made: dict[frozenset[int], ir.Seq] = {}
+        for warps, one in shares.items():
+            made[warps] = fresh(one) if made else one
+            self.remember(one, made[warps])
+        return made
 
     def _parts_around(
         self, statement: ir.If | ir.For, names: dict[ir.Var, ir.Expr]
@@ -204,7 +220,7 @@ class _Divide:
         groups = sorted({warps for share in found for warps in share}, key=min)
         if not groups:
             return None
-        made: dict[frozenset[int], ir.Seq] = {}
+        wholes: dict[frozenset[int], ir.Seq] = {}
         for warps in groups:
             own = [share.get(warps, ir.Seq(())) for share in found]
             whole: ir.Statement = (
@@ -212,16 +228,18 @@ class _Divide:
                 if isinstance(statement, ir.For)
                 else replace(statement, then=own[0], otherwise=own[1] if statement.otherwise is not None else None)
             )
-            one = ir.Seq((whole,), span=statement.span)
-            made[warps] = fresh(one) if made else one
-            self.remember(one, made[warps])
-        return made
+            wholes[warps] = ir.Seq((whole,), span=statement.span)
+        return self._own(wholes)
 
-    def _shares(self, body: ir.Seq, names: dict[ir.Var, ir.Expr]) -> dict[frozenset[int], ir.Seq] | None:
-        """What each group of warps does of a sequence; None where others than chains of conditions and names are in it.
+    def _shares(
+        self, body: ir.Seq, names: dict[ir.Var, ir.Expr], among: frozenset[int] | None = None
+    ) -> dict[frozenset[int], ir.Seq] | None:
+        """What each group of warps (of those that come here) does of a sequence; None where others than chains of
+        conditions, names and, before these, words on registers are in it.
 
         Groups that run on for themselves must tell one another when shared tiles are ready.
         """
+        coming = frozenset(range(self.warps)) if among is None else among
         names = dict(names)
         shares: dict[frozenset[int], list[ir.Statement]] = {}
         known: list[ir.Statement] = []
@@ -232,11 +250,20 @@ class _Divide:
                 for share in (known, *shares.values()):
                     share.append(one)
                 continue
-            parts = self._parts(one, names)
-            if parts is None or not shared_work.agree(shares, parts):
+            if among is not None and not shares and shared_work.kept_registers(one) is not None:
+                known.append(one)
+                continue
+            found = self._parts(one, names)
+            if found is None:
+                return None
+            parts = {warps & coming: part for warps, part in found.items() if warps & coming}
+            if not shared_work.agree(shares, parts):
                 return None
             for warps, part in parts.items():
                 shares.setdefault(warps, list(known)).extend(part.statements)
+        idle = coming.difference(*shares)
+        if shares and idle and any(shared_work.kept_registers(one) is not None for one in known):
+            shares[idle] = known
         made = {warps: ir.Seq(tuple(share), span=body.span) for warps, share in shares.items()}
         alone = [part for part in made.values() if not shared_work.waits(part)]
         if any(

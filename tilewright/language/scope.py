@@ -96,7 +96,9 @@ class Scope:
             self._store(old, value)
             return old
         control = self.builder.frame.control
-        if name in self.bindings and owner is not control and (owner is None or owner.is_open):
+        is_outer = name in self.bindings and owner is not control and (owner is None or owner.is_open)
+        # A tensor's name given to a number here is the number's till the end of the loop or branch, and then nobody's.
+        if is_outer and (not isinstance(old, TensorProxy) or isinstance(value, TensorProxy)):
             assert control is not None
             other = f"{name} is {describe(old)}: take another name" if isinstance(old, TensorProxy) else None
             raise ImmutableName(name, control.describe(), hint=other)

@@ -12,11 +12,11 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.structure import conjunction
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import borrow_extents, region_of
-from tilewright.language.mistakes import NumberExpected, SymbolicExtent
+from tilewright.language.mistakes import NumberExpected, OperatorMismatch, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
-from tilewright.language.recording import in_kernel, record, record_operator, statement_here, word
+from tilewright.language.recording import check_tile_place, in_kernel, record, record_operator, statement_here, word
 from tilewright.language.vectors import VectorVariable
-from tilewright.ops.base import element, parallel, store_element
+from tilewright.ops.base import element, parallel, static_extents, store_element
 
 EVICTIONS = ("evict_first", "evict_last", "evict_normal")
 """Hints to the L2 cache."""
@@ -50,13 +50,22 @@ class GemmWarpPolicy(str, enum.Enum):
 
 
 def record_tiles(operator: ir.TileOperator, what: str, **regions: ir.Region | None) -> None:
-    """Record an operator whose tiles must have known extents."""
-    for name, region in regions.items():
-        for extent in region.extents if region is not None else ():
-            if isinstance(extent, ir.Expr):
-                assert region is not None
-                raise SymbolicExtent(what, name, region.buffer.name)
-    record_operator(operator, what)
+    """Record an operator whose tiles must have known extents; what sets or moves any number of elements of tensors and
+    shared tiles is a loop of `T.Parallel`."""
+    open_ended = next((one for one in regions.items() if one[1] is not None and static_extents(one[1]) is None), None)
+    if open_ended is None:
+        record_operator(operator, what)
+        return
+    name, region = open_ended
+    assert region is not None
+    memory = all(one is None or one.buffer.scope in ("global", "shared") for one in regions.values())
+    plain = isinstance(operator, ops.Copy) and operator.rank is None and not operator.by_hand and operator.token is None
+    if not memory or not (plain or isinstance(operator, ops.Fill)):
+        raise SymbolicExtent(what, name, region.buffer.name)
+    for problem in operator.check():
+        raise OperatorMismatch(what, problem)
+    check_tile_place(in_kernel(what), what)
+    record(operator.lower())
 
 
 def pair(source: object, destination: object, what: str) -> tuple[ir.Region, ir.Region]:

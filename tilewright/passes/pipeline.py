@@ -97,10 +97,10 @@ PIPELINE: tuple[Step, ...] = (
     Step(drop_dependent_launch, "early: they stand in the way of nothing then", _serial_launches),
     Step(lower_prints, "early: what shows a tile is a copy and a thread's loop like others"),
     Step(replace_words, "before words are refused: some can be said otherwise"),
+    Step(drop_idle_waits, "before what is only started is refused; and nobody else need ask what is waited for"),
     Step(check_words, "before anything is built on what the machine lacks"),
     Step(round_threads, "before anything asks how many threads there are", _many_threads),
     Step(lower_votes, "early: what they ask is work of the block, or loops of threads, like any other", _many_threads),
-    Step(drop_idle_waits, "early: nobody else need ask what is waited for"),
     Step(sync_grid, "early: workspaces are the host program's", _many_threads),
     Step(check_tiles, "before anything changes: it speaks of the tiles that the author wrote", _one_thread),
     Step(distribute_work, "before work is taken for the block's: of what only some threads come to, each does its "

@@ -399,3 +399,21 @@ def test_a_program_is_traced_without_its_tensors():
         return C
 
     assert "64" in doubled.get_tir(block=16).script()
+
+
+def test_a_macro_opens_the_kernel():
+    """Of a function whose signature declares its tensors; it was taken for one that makes kernels."""
+
+    @T.macro
+    def doubled(A, B):
+        with T.Kernel(T.ceildiv(A.shape[0], 32), threads=32) as block:
+            for i in T.Parallel(32):
+                B[block * 32 + i] = A[block * 32 + i] * 2
+
+    @tilelang.jit
+    def declared(A: T.Tensor[[70], T.float32], B: T.Tensor[[70], T.float32]):
+        doubled(A, B)
+
+    a, b = np.arange(70, dtype=np.float32), np.zeros(70, np.float32)
+    declared(a, b)
+    assert np.array_equal(b, a * 2) and declared.mode == "eager"

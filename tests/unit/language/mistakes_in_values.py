@@ -211,14 +211,14 @@ WrongReturn: `return` of a value stands in the `if` of line 8
     ),
     "symbolic_extent": (
         """
-T.fill(A[0:n, 0:64], 0)
+T.fill(tile[0:n, 0:64], 0)
 """,
         """
-SymbolicExtent: T.fill needs tiles of known size, but the destination in 'A' has a symbolic extent
+SymbolicExtent: T.fill needs tiles of known size, but the destination in 'tile' has a symbolic extent
   --> kernel.py:8:9
   |
-8 |         T.fill(A[0:n, 0:64], 0)
-  |         ^^^^^^^^^^^^^^^^^^^^^^^
+8 |         T.fill(tile[0:n, 0:64], 0)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^
   help: slice with a constant length, `A[i * 64 : (i + 1) * 64]`; what reaches beyond the end is cut off
 """,
     ),

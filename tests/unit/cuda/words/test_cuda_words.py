@@ -320,7 +320,6 @@ def test_the_engine_adds(dtype, N):
             "the stride of dimension 0 of C is not known to be a multiple of 16 bytes",
         ),
         ("float32", 60, "cuda -arch=sm_80", "sm_80 has no copy engine"),
-        ("float32", 60, "cpu", "has no work that goes on while a block does other things (T.atomic_add(use_tma=True))"),
     ],
 )
 def test_the_engine_cannot_add(dtype, N, arch, message):

@@ -4,7 +4,7 @@ can, in words."""
 from __future__ import annotations
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Buffer, Const, Load, Region, index_binary, root, walk
+from tilewright.ir import Buffer, Load, Region, index_binary, root, walk
 from tilewright.layout import MEMORY, Layout
 from tilewright.machine import GLOBAL, SHARED, Arch, CopyInstruction
 from tilewright.ops import CP_ASYNC, ENGINE, THREADS, Copy, kept_axes
@@ -121,16 +121,15 @@ def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, la
             width
             and columns % width == 0
             and box_unsupported(source, size, analyzer) is None
-            and _runs(destination, width, layout)
+            and _runs(destination, width, layout, analyzer)
         ):
             return size
     return f"rows do not consist of pieces of {instruction.bytes[-1]} bytes"
 
 
-def _runs(region: Region, width: int, layout: Layout | None) -> bool:
+def _runs(region: Region, width: int, layout: Layout | None, analyzer: Analyzer) -> bool:
     """Whether `width` neighbours of a shared region lie side by side, at a multiple of it."""
-    start = region.starts[-1]
-    if not isinstance(start, Const) or start.value % width:
+    if not analyzer.divides(region.starts[-1], width):
         return False
     if layout is None:
         return region.buffer.static_shape[-1] % width == 0

@@ -12,8 +12,8 @@ After::
     gemm(q, keys, scores)
     gemm(q_tail, keys_tail, scores)
 
-Where a block is one thread, the author's loops of copies (`T.attr(..., "async_scope")`) are ordinary loops, and have
-ended where they stand.
+Where a block is one thread, what the author only starts (`T.async_copy`, `T.wgmma_gemm`, loops of copies) has ended
+where it stands; but what barriers count, and other blocks are given, is left for `check_words` to refuse.
 """
 
 from __future__ import annotations
@@ -21,21 +21,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import Commit, Function, Kernel, Parallel, TileOperator, Wait, changed, find
-from tilewright.ops import BY_HAND, TMA_STORES
+from tilewright.ops import BY_HAND, TMA_STORES, Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.gemms.gemm_groups import WGMMA
 
 
 def drop_idle_waits(function: Function, context: Context) -> Function:
     """Remove the author's waits for products in kernels that start none, and of one thread those for its copies."""
-    alone = not context.arch.has("threads")
-    return map_kernels(function, lambda kernel: _dropped(kernel, alone))
+    if context.arch.has("threads"):
+        return map_kernels(function, lambda kernel: _dropped(kernel, {BY_HAND}))
+    return map_kernels(function, lambda kernel: _dropped(changed(kernel, TileOperator, by=_at_once), set()))
 
 
-def _dropped(kernel: Kernel, alone: bool) -> Kernel:
-    started = {node.token for node in find(kernel.body, TileOperator)}
-    if not alone:
-        started |= {BY_HAND}
-    idle = {WGMMA, BY_HAND, TMA_STORES} - started
+def _at_once(operator: TileOperator) -> TileOperator:
+    """The operator as one thread does it, where it stands."""
+    if operator.token is None or (isinstance(operator, Copy) and (operator.rank, operator.barrier) != (None, None)):
+        return operator
+    if isinstance(operator, Copy):
+        operator = replace(operator, schedule=replace(operator.schedule, prefer=None))
+    return replace(operator, token=None)
+
+
+def _dropped(kernel: Kernel, started: set[str]) -> Kernel:
+    idle = {WGMMA, BY_HAND, TMA_STORES} - started - {node.token for node in find(kernel.body, TileOperator)}
     kernel = changed(kernel, Wait, Commit, by=lambda one: None if one.token in idle else one)
     return changed(kernel, Parallel, by=lambda loop: replace(loop, token=None) if loop.token in idle else loop)
