@@ -7,6 +7,7 @@ of them.
     python tests/fuzz/defects.py                         # all of them, with a table
     python tests/fuzz/defects.py 01 13 --workers 14 --seconds 500 --log hunt.jsonl   # goes on where it was stopped
     python tests/fuzz/defects.py --seconds 0 --log hunt.jsonl                        # the table of a log
+    python tests/fuzz/defects.py --patches FOLDER ...                                # other changes of the sources
 """
 
 from __future__ import annotations
@@ -38,11 +39,9 @@ KEPT = 2 * SLOW
 """Seconds that what was compiled stays on disk."""
 
 
-def patches(wanted: list[str]) -> list[Path]:
-    """The patches whose names begin with one of some words; all of them where none is given."""
-    return [
-        path for path in sorted((HERE / "defects").glob("*.patch")) if not wanted or path.name.startswith(tuple(wanted))
-    ]
+def patches(wanted: list[str], folder: Path = HERE / "defects") -> list[Path]:
+    """The patches of a folder whose names begin with one of some words; all of them where none is given."""
+    return [path for path in sorted(folder.glob("*.patch")) if not wanted or path.name.startswith(tuple(wanted))]
 
 
 def copied(patch: Path | None, into: Path, rooms: Sequence[str] = ("tests/fuzz", "tests/gpu")) -> Path:
@@ -141,14 +140,15 @@ class Hunt:
         end = time.monotonic() + self.options.seconds
         with tempfile.TemporaryDirectory() as name:
             room = Path(name)
-            for patch in patches([]):
+            folder = self.options.patches
+            for patch in patches([], folder):
                 if patch.stem in self.chosen:
                     put_headers(patch.read_text(), room / patch.stem)
 
             def tasks() -> Iterator[Task]:
                 for number in range(1, self.options.programs + 1):
                     if sought := self.sought(number):
-                        yield Task(self.options.first + number - 1, sought, room)
+                        yield Task(self.options.first + number - 1, sought, room, folder)
 
             with Workers(look, self.options.workers if self.options.seconds else 0, MOST) as workers:
                 for task, result, reason in workers.results(tasks(), end, end + LEFT):
@@ -190,11 +190,12 @@ def main() -> int:
     parser.add_argument("defects", nargs="*", help="beginnings of their names")
     parser.add_argument("--programs", type=int, default=5000)
     parser.add_argument("--first", type=int, default=ALL, help="the first seed")
+    parser.add_argument("--patches", type=Path, default=HERE / "defects", help="the folder of the defects")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e6, help="for all of it; 0 for the table alone")
     parser.add_argument("--log", type=Path, help="of programs; those that it holds are left out")
     options = parser.parse_args()
-    hunt = Hunt([patch.stem for patch in patches(options.defects)], options.log, options)
+    hunt = Hunt([patch.stem for patch in patches(options.defects, options.patches)], options.log, options)
     hunt.go()
     print(hunt.table())
     return int(any(defect not in hunt.found for defect in hunt.chosen))

@@ -36,11 +36,12 @@ _known: Defects | None = None
 
 @dataclass(frozen=True)
 class Task:
-    """A program by its seed, the defects that are sought in it, and where the headers of those of headers are."""
+    """A program by its seed, the defects that are sought in it, where the headers of those of headers are, and the patches."""
 
     seed: int
     sought: tuple[str, ...]
     room: Path
+    folder: Path = defects.HERE / "defects"
 
 
 def look(task: Task) -> tuple[dict[str, str], list[str]]:
@@ -49,7 +50,7 @@ def look(task: Task) -> tuple[dict[str, str], list[str]]:
     warnings.simplefilter("ignore")
     os.environ["TILEWRIGHT_CACHE_DIR"] = str(task.room / "cache")
     if _known is None:
-        _known = known_defects()
+        _known = known_defects(task.folder)
     program = tile_fuzz.program_of(task.seed)
     found: dict[str, str] = {}
     sound: dict[tuple[str, ...], bool] = {}
@@ -68,9 +69,9 @@ def look(task: Task) -> tuple[dict[str, str], list[str]]:
     return found, list(changed)
 
 
-def known_defects() -> Defects:
-    """All of them."""
-    patches = {patch.stem: patch.read_text() for patch in defects.patches([])}
+def known_defects(folder: Path = defects.HERE / "defects") -> Defects:
+    """All of a folder."""
+    patches = {patch.stem: patch.read_text() for patch in defects.patches([], folder)}
     texts = {name: defects.patched(patch, defects.ROOT) for name, patch in patches.items()}
     return Defects(patches, {name: made for name, made in texts.items() if all(file.suffix == ".py" for file in made)})
 

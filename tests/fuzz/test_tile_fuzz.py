@@ -231,7 +231,7 @@ def test_a_defect_that_comes_back_is_one(patch: Path, tmp_path: Path) -> None:
 @pytest.mark.proof
 def test_a_hunt_finds_a_defect_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     chosen = [patch.stem for patch in defects.patches(["18", "21"])]
-    options = argparse.Namespace(programs=2, first=tile_fuzz.ALL, workers=1, seconds=300.0)
+    options = argparse.Namespace(programs=2, first=tile_fuzz.ALL, workers=1, seconds=300.0, patches=defects.HERE / "defects")
     hunt = defects.Hunt(chosen, tmp_path / "log", options)
     hunt.go()
     assert list(hunt.found) == chosen[:1] and hunt.found[chosen[0]][0] == 2
