@@ -27,6 +27,9 @@ class MixedWriter(MixedOperators):
     specialized = 0.08
     """How often a pipeline's author asks for warps that only load."""
 
+    kernels_before = 0.1
+    """How often another kernel comes before the program's own."""
+
     machines: tuple[str, ...] = ()
 
     # Whole programs --------------------------------------------------------------------------------
@@ -58,7 +61,7 @@ class MixedWriter(MixedOperators):
             self.thread_name = "tx"
             self.emit("tx = T.get_thread_binding()")
         self.start()
-        before = self.kernel_before() if self.chance(0.1) else ()
+        before = self.kernel_before() if self.chance(self.kernels_before) else ()
         for _ in range(self.between(2, 4)):
             self.new_tile()
         self.statements(self.between(4, 9))

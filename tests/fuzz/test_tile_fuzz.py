@@ -28,7 +28,22 @@ from reached import touched
 from scaled_writer import ScaledWriter
 from shrink import shrunk
 from swapped import Swap, Unswappable, functions_of
-from tile_fuzz import HAND, LOOPS, MIXED, OWN, PARTING, PIPELINES, PRODUCTS, ROWS, SCALED, SWARM, THREADS, WIDE, WORDS
+from tile_fuzz import (
+    COURSES,
+    HAND,
+    LOOPS,
+    MIXED,
+    OWN,
+    PARTING,
+    PIPELINES,
+    PRODUCTS,
+    ROWS,
+    SCALED,
+    SWARM,
+    THREADS,
+    WIDE,
+    WORDS,
+)
 from tile_programs import Param, TileProgram
 from tile_writer import TileWriter
 
@@ -45,6 +60,7 @@ SAMPLE = (
     *range(SCALED + 9000, SCALED + 9004), *range(THREADS + 9000, THREADS + 9004),
     *range(OWN + 9000, OWN + 9004), *range(HAND + 9000, HAND + 9004), *range(WORDS + 9000, WORDS + 9004),
     *range(PRODUCTS + 9000, PRODUCTS + 9004), *range(PARTING + 9000, PARTING + 9004), *range(WIDE + 9000, WIDE + 9003),
+    *range(COURSES + 9000, COURSES + 9003),
 )  # fmt: skip
 PROOF, CHUNK = (
     (
@@ -62,6 +78,7 @@ PROOF, CHUNK = (
         *range(PRODUCTS, PRODUCTS + 2000),
         *range(PARTING, PARTING + 2000),
         *range(WIDE, WIDE + 300),
+        *range(COURSES, COURSES + 1000),
         *range(WORDS, WORDS + 2000),
         *range(LOOPS + SETTLED, LOOPS + SETTLED + 500),
         *range(ROWS + SETTLED, ROWS + SETTLED + 500),
@@ -231,7 +248,9 @@ def test_a_defect_that_comes_back_is_one(patch: Path, tmp_path: Path) -> None:
 @pytest.mark.proof
 def test_a_hunt_finds_a_defect_and_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     chosen = [patch.stem for patch in defects.patches(["18", "21"])]
-    options = argparse.Namespace(programs=2, first=tile_fuzz.ALL, workers=1, seconds=300.0, patches=defects.HERE / "defects")
+    options = argparse.Namespace(
+        programs=2, first=tile_fuzz.ALL, workers=1, seconds=300.0, patches=defects.HERE / "defects"
+    )
     hunt = defects.Hunt(chosen, tmp_path / "log", options)
     hunt.go()
     assert list(hunt.found) == chosen[:1] and hunt.found[chosen[0]][0] == 2

@@ -23,6 +23,7 @@ from typing import Any
 
 import judge
 from bold_writer import BoldWriter
+from course_writer import writer_of
 from engine_writer import EngineWriter
 from fuzz_writer import Writer
 from gathering_writer import GatheringWriter
@@ -53,12 +54,13 @@ REPEATED = 3
 
 PIPELINES, LOOPS, ROWS, MIXED, ENGINE, SWARM = 1_000_000, 1_100_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000
 SCALED, THREADS, OWN, HAND, WORDS = 5_000_000, 6_000_000, 7_000_000, 8_000_000, 9_000_000
-PRODUCTS, PARTING, WIDE = 9_500_000, 9_700_000, 9_850_000
+PRODUCTS, PARTING, WIDE, COURSES = 9_500_000, 9_700_000, 9_850_000, 9_960_000
 """Seeds from here on are programs around products in pipelined loops: plain ones, loops of every kind, rows brought one by one;
 programs in which any statement stands in any context, such that give tiles to the copy engine, and such that do few kinds of things often;
 products of 8-bit floats with scales; programs in which threads speak for themselves, such in which they change what they have under
 conditions, such whose authors do by hand what the compiler does for others, such that say whatever the language has words for, such
-around products of which every part is drawn, and around those of loops whose warps may part, and such whose places are reckoned in 64 bits."""
+around products of which every part is drawn, and around those of loops whose warps may part, such whose places are reckoned in 64 bits,
+and such whose loops, returns and kernels are in an order of their own."""
 
 ALL = 10_000_000
 """Seeds from here on are programs of all families in turn."""
@@ -82,11 +84,13 @@ IN_TURN = (
     PARTING,
     PARTING,
     WIDE,
+    COURSES,
 )
 
 FAMILIES = {
     "tiles": 0, "pipelines": PIPELINES, "loops": LOOPS, "rows": ROWS, "mixed": MIXED, "engine": ENGINE, "swarm": SWARM, "scaled": SCALED,
     "threads": THREADS, "own": OWN, "hand": HAND, "words": WORDS, "products": PRODUCTS, "parting": PARTING, "wide": WIDE,
+    "courses": COURSES,
 }  # fmt: skip
 """The first seed of each."""
 
@@ -97,7 +101,9 @@ def own_seed(seed: int) -> int:
         return seed
     turn, place = divmod(seed - ALL, len(IN_TURN))
     before = IN_TURN[:place].count(IN_TURN[place])
-    return IN_TURN[place] + 50_000 + turn * IN_TURN.count(IN_TURN[place]) + before
+    first = IN_TURN[place]
+    room = min(other for other in (*FAMILIES.values(), ALL) if other > first) - first
+    return first + (50_000 + turn * IN_TURN.count(first) + before) % room
 
 
 def program_of(seed: int) -> TileProgram:
@@ -105,6 +111,8 @@ def program_of(seed: int) -> TileProgram:
     seed = own_seed(seed)
     if seed < PIPELINES:
         return TileWriter(seed).write()
+    if seed >= COURSES:
+        return writer_of(seed - COURSES).write()
     if seed >= WIDE:
         return WideWriter(seed - WIDE).write()
     if seed >= PARTING:

@@ -1,0 +1,281 @@
+"""Programs whose course is the author's: loops that end when something holds, run backwards, begin anywhere or are left; blocks that return
+before the end; tiles of the grid in one loop; several kernels, each of which reads what those before it made.
+
+Whatever stands anywhere stands in these as well, and products that other families only have by themselves: sparse ones, ones with scales,
+ones of codes that were taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from mixed_tiles import LIMIT, Tile
+from mixed_writer import MixedWriter
+from own_writer import OwnWriter
+from swarm_writer import SwarmWriter
+from tile_programs import Param
+
+from tilewright.formats.sparse import compress, prune
+from tilewright.ir.dtypes import ALL
+
+TURNS = 4
+"""Turns that a loop without a count may take."""
+
+
+class Courses(MixedWriter):
+    """What is added to the statements of another family."""
+
+    kernels_before = 0.35
+    parted_by = ""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.gone = False
+        self.results: list[Tile] = []
+
+    def ways(self) -> list[tuple[float, Callable[[], None]]]:
+        ways = super().ways()
+        if self.parted_by or self.context.group is not None:
+            return ways
+        part = sum(weight for weight, _ in ways) / 14
+        more = [self.sparse_product, self.scaled_product, self.taken_apart]
+        if self.context.depth < 3:
+            more += [self.until, self.until, self.stepped, self.pipelined_from, self.over_the_grid]
+        if not self.context.depth and not self.gone and self.lines:
+            more += [self.returns]
+        return [*ways, *((part, way) for way in more)]
+
+    # Several kernels -----------------------------------------------------------------------------------
+
+    def kernel_before(self) -> tuple[str, ...]:
+        """One kernel or two, of which every output may be read by those behind it."""
+        lines: list[str] = []
+        for _ in range(self.pick((1, 1, 2))):
+            other = type(self)(int(self.random.integers(1 << 31)))
+            other.kernels_before = 0.0
+            other.names, other.params, other.sizes, other.dynamic = self.names, self.params, self.sizes, self.dynamic
+            other.tiles = list(self.tiles)
+            program = other.write()
+            lines += [f'{name} = T.alloc_global({shape}, "{dtype}")' for name, shape, dtype in program.outputs]
+            lines += [program.kernel, *(f"    {line}" for line in program.body)]
+            made = {name for name, _, _ in program.outputs}
+            self.tiles += [one for one in other.results if one.name in made and one.range is not None]
+            self.features |= other.features
+        self.feature("course", "kernels")
+        return tuple(lines)
+
+    def output(self, tile: Tile) -> None:
+        before = len(self.results)
+        super().output(tile)
+        for made in self.results[before:]:
+            made.range = tile.range
+
+    def result(self, shape: tuple[int, ...], dtype: str) -> Tile:
+        """Of blocks that may have returned the caller's numbers stay."""
+        depth = self.context.depth
+        self.context = replace(self.context, depth=max(depth, int(self.gone)))
+        made = super().result(shape, dtype)
+        self.context = replace(self.context, depth=depth)
+        self.results.append(made)
+        return made
+
+    def returns(self) -> None:
+        """A block goes before the end."""
+        while "_of(" in (said := self.condition()):
+            pass
+        self.emit(f"if {said}:", f"    {self.pick(('T.thread_return()', 'return'))}")
+        self.gone = True
+        self.feature("course", "returns")
+
+    # Loops -----------------------------------------------------------------------------------------------
+
+    def until(self) -> None:
+        """A loop without a count, whose end its own turns bring about."""
+        name, first = self.name("c"), self.between(0, 2)
+        self.emit(f'{name} = T.alloc_var("int32", init={first})')
+        test = self.pick(
+            (f"{name} < {self.index(0, TURNS)}", f"{name} < {self.index(0, TURNS)} and {self.bounded(name)}")
+        )
+        step = self.pick(("1", "1", "2", f"1 + {self.flags.name}[{name} & 7] % 2"))
+        early = self.chance(0.4)
+        with self.inside(
+            f"while {test}:",
+            indices=(*self.context.indices, (name, 0, TURNS + 1)),
+            sure=False,
+            turns=self.context.turns * TURNS,
+            loops=(*self.context.loops, name),
+        ):
+            if early:
+                self.emit(f"{name} = {name} + {step}")
+            self.growing(self.between(1, 2))
+            if self.chance(0.3):
+                with self.inside(f"if {self.condition()}:", sure=False):
+                    self.emit(self.pick(("break", "T.loop_break()", *(["continue"] if early else []))))
+            self.statements(self.between(0, 1))
+            if not early:
+                self.emit(f"{name} = {name} + {step}")
+        self.context = replace(self.context, indices=(*self.context.indices, (name, 0, TURNS + 1)))
+        self.feature("course", "until", str(self.context.pipelined))
+
+    def bounded(self, name: str) -> str:
+        return self.pick((f"{self.flags.name}[{name} & 7] < {self.between(1, 3)}", f"{name} != {self.between(0, 3)}"))
+
+    def stepped(self) -> None:
+        """A loop from anywhere, by any step, down as well as up."""
+        loop, turns = self.name("k"), self.pick((1, 2, 3))
+        count = self.count(turns)
+        first = self.between(1, 3)
+        form, low, high = self.pick(
+            (
+                (f"{first}, {count} + {first}", first, first + turns - 1),
+                (f"{count} - 1, -1, -1", 0, turns - 1),
+                (f"{first}, {count} * 3 + {first}, 3", first, first + 3 * (turns - 1)),
+                (f"{count} * 2, 0, -2", 2, 2 * turns),
+                (f"{first + turns}, {first}, -1", first + 1, first + turns),
+            )
+        )
+        word = self.pick(("T.serial", "range", "T.Serial", *(["T.unroll"] if count == str(turns) else [])))
+        with self.inside(
+            f"for {loop} in {word}({form}):",
+            indices=(*self.context.indices, (loop, low, high)),
+            sure=False,
+            turns=self.context.turns * turns,
+            loops=(*self.context.loops, loop),
+        ):
+            self.growing(self.between(1, 3))
+        self.feature("course", "stepped", word)
+
+    def pipelined_from(self) -> None:
+        """A pipelined loop that does not begin at nought, whose bounds may be known only at launch and may cross."""
+        loop, turns, first = self.name("k"), self.between(1, 4), self.between(1, 3)
+        begin = self.pick((str(first), self.index(0, first)))
+        bounds = f"{begin}, {self.pick((str(first + turns), f'{self.count(turns)} + {first}', self.index(0, first + turns)))}"
+        tiles = [self.new_tile(scope="shared") for _ in range(self.pick((1, 2)))]
+        with self.inside(
+            f"for {loop} in T.Pipelined({bounds}, num_stages={self.between(0, 3)}):",
+            indices=(*self.context.indices, (loop, 0, first + turns)),
+            sure=False,
+            turns=self.context.turns * (first + turns),
+            pipelined=True,
+            loops=(*self.context.loops, loop),
+        ):
+            for tile in tiles:
+                self.load(tile)
+            self.growing(self.between(1, 3))
+        self.feature("course", "pipelined from")
+
+    def over_the_grid(self) -> None:
+        """Blocks that stay for many tiles of a domain, with pipelines and everything else in the loop over them."""
+        y, x = self.name("k"), self.name("k")
+        domain = [self.pick((1, 2, 3)), self.pick((1, 2, 3))]
+        wave, index = (self.blocks, "bx") if self.grid_y == 1 else (1, "0")
+        with self.inside(
+            f"for {y}, {x} in T.Persistent({domain}, {wave}, {index}):",
+            indices=(*self.context.indices, (y, 0, domain[0] - 1), (x, 0, domain[1] - 1)),
+            sure=False,
+            turns=self.context.turns * domain[0] * domain[1],
+            loops=(*self.context.loops, y),
+        ):
+            self.pick((self.pipeline, self.product, self.reduction, lambda: self.growing(2)))()
+            self.growing(1)
+        self.feature("course", "over the grid")
+
+    # Products ----------------------------------------------------------------------------------------------
+
+    def sums_for(self, shape: tuple[int, int], dtype: str, bound: int) -> Tile | None:
+        """A fragment that a product of a bound may be added to."""
+        found = [one for one in self.sums(("fragment",)) if one.shape == shape and one.dtype == dtype]
+        out = self.pick(found) if found and self.chance(0.6) else self.new_tile(shape, dtype, "fragment")
+        if out.range is None:
+            self.emit(f"T.clear({out.name})")
+            self.wrote(out, (0, 0))
+        assert out.range is not None
+        new = max(map(abs, out.range)) + bound * (self.context.turns if out.sums_in else 1)
+        if new > LIMIT or (not out.sums_in and not self.takes(out, (-new, new))):
+            return None
+        self.wrote(out, (-new, new))
+        return out
+
+    def given(self, values: np.ndarray, dtype: str) -> str:
+        """A tensor with these numbers."""
+        name = self.name("A")
+        self.params.append(Param(name, f'T.Tensor({values.shape}, "{dtype}")', values.astype(ALL[dtype].numpy)))
+        return name
+
+    def brought(self, values: np.ndarray, dtype: str) -> str:
+        """A shared tile with one of some matrices."""
+        tile = self.name("s")
+        self.emit(f'{tile} = T.alloc_shared({values.shape[1:]}, "{dtype}")')
+        self.emit(f"T.copy({self.given(values, dtype)}[{self.index(0, len(values) - 1)}, 0, 0], {tile})")
+        return tile
+
+    def sparse_product(self) -> None:
+        """Two of every four neighbours along k are nought, and left out."""
+        dtype = self.pick(("float16", "float16", "bfloat16", "int8"))
+        m, n, k = self.pick((16, 32, 64)), self.pick((8, 16, 32)), 64 if dtype == "int8" else self.pick((32, 64))
+        right = dtype == "int8" or self.chance(0.5)
+        b = self.operand(dtype, (n, k) if right else (k, n))
+        if b.range is None or b.scope != "shared":
+            return
+        out = self.sums_for((m, n), "int32" if dtype == "int8" else "float32", k * max(map(abs, b.range)))
+        if out is None:
+            return
+        count = self.pick((1, 2))
+        dense = prune(self.random.integers(-2, 3, (count * m, k))).astype(ALL[dtype].numpy)
+        kept, places = compress(dense)
+        a, e = (
+            self.brought(kept.reshape(count, m, k // 2), dtype),
+            self.brought(places.reshape(count, m, k // 8), "uint8"),
+        )
+        self.emit(f"T.gemm_sp({a}, {e}, {b.name}, {out.name}, transpose_B={right})")
+        self.feature("course", "sparse product", dtype)
+
+    def scaled_product(self) -> None:
+        """8-bit floats with a scale for all, for each line, or for each of some columns of k."""
+        dtype = self.pick(("float8_e4m3fn", "float8_e4m3fn", "float8_e5m2"))
+        m, n, k = self.pick((16, 64)), self.pick((16, 32)), self.pick((32, 64))
+        right = self.chance(0.6)
+        a, b = self.operand(dtype, (m, k)), self.operand(dtype, (n, k) if right else (k, n))
+        if a.range is None or b.range is None or a.holder is b.holder:
+            return
+        out = self.sums_for((m, n), "float32", 16 * k * max(map(abs, a.range)) * max(map(abs, b.range)))
+        if out is None or out.holder in (a.holder, b.holder):
+            return
+        scales = []
+        for lines in (m, n):
+            kind = self.pick(("one", "lines", "groups"))
+            shape = {"one": (1,), "lines": (lines,), "groups": (lines, 2)}[kind]
+            name = self.given(np.exp2(self.random.integers(0, 3, shape)), self.pick(("float32", "float16")))
+            scales.append(name if kind == "one" else f"{name}[0:{lines}{', 0:2' if kind == 'groups' else ''}]")
+        more = ", transpose_B=True" if right else ""
+        self.emit(f"T.fp8_scaled_matmul({a.name}, {scales[0]}, {b.name}, {scales[1]}, {out.name}{more})")
+        self.feature("course", "scaled product", dtype)
+
+    def taken_apart(self) -> None:
+        """Codes of a few bits become numbers of a wider type, with which a product or any other statement may go on."""
+        codes = self.pick(("int4", "uint4", "int2", "uint2", "uint1", "int8", "uint8"))
+        source = self.new_tile((self.pick((16, 32)), self.pick((32, 64))), codes, "shared")
+        if source.range is None or source.scope != "shared" or source.dtype != codes:
+            return
+        to = self.new_tile(source.shape, self.pick(("float16", "bfloat16", "float32", "int32")))
+        if to.holder.sums_in or not self.takes(to, source.range):
+            return
+        self.emit(f"T.decode({source.name}, {to.name})")
+        self.wrote(to, source.range)
+        self.feature("course", "taken apart", codes)
+        if to.dtype in ("float16", "bfloat16") and self.chance(0.6):
+            self.product()
+
+
+class CourseWriter(Courses, SwarmWriter):
+    """Writes the program of a seed: statements over tiles."""
+
+
+class OwnCourseWriter(Courses, OwnWriter):
+    """Writes the program of a seed: threads have something of their own, too."""
+
+
+def writer_of(seed: int) -> Courses:
+    return (CourseWriter, CourseWriter, OwnCourseWriter)[seed % 3](seed)
