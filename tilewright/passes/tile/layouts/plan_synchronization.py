@@ -24,7 +24,7 @@ that do). So do copies into a tile behind what threads read of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -108,6 +108,16 @@ def _by_descriptor(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 
 
+@dataclass(slots=True)
+class _Jumps:
+    """What is pending where a loop's turn ends before its last statement: of the next one, and of what stands behind
+    the loop; `header` is what the loop's condition touches."""
+
+    header: Pending = NOTHING
+    again: Pending = NOTHING
+    out: Pending = NOTHING
+
+
 class _Walk:
     """Walks statements in order; each method gives the statement with its barriers and what is pending after it.
 
@@ -128,6 +138,8 @@ class _Walk:
         """Tiles that the author has the copy engine fill: barriers overtake loads that have not come back."""
         self.tokens: set[ir.Token | None] = set()
         """Of copies into such tiles."""
+        self.jumps = _Jumps()
+        """Of the innermost loop."""
         self.landing = False
         """Whether cp.async copies arrive at barriers: who waits at one, or for who did, fences what it will read."""
 
@@ -179,6 +191,8 @@ class _Walk:
                 self.varying |= set(find(pieces, ir.If))
                 made, pending = self.sequence(pieces, pending)
                 return list(joined(made)), pending
+        if isinstance(statement, (ir.Break, ir.Continue)):
+            return self._jump(statement, pending), NOTHING
         if _is_barrier(statement):
             simple, pending = self._simple(statement, pending)
             return simple, pending.after_barrier()
@@ -193,6 +207,15 @@ class _Walk:
         if first is not None:
             return self.statement(first, pending)
         return self._simple(statement, pending)
+
+    def _jump(self, statement: ir.Break | ir.Continue, pending: Pending) -> list[ir.Statement]:
+        """Threads take along what is pending, and pass by all barriers that stand behind."""
+        if isinstance(statement, ir.Break):
+            self.jumps.out = self.jumps.out.then(pending)
+            return [statement]
+        before = [barrier()] if pending.conflicts(self.jumps.header) else []
+        self.jumps.again = self.jumps.again.then(pending.after_barrier() if before else pending)
+        return [*before, statement]
 
     def _leave(self, branch: ir.If, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         """A branch in which threads leave: nobody waits for those, and what they did is done before."""
@@ -252,7 +275,8 @@ class _Walk:
         touched = self.touches(statement)
         if not touched.conflicts(touched):
             return False
-        made, _ = self.statement(statement, NOTHING)
+        with having(self, jumps=_Jumps()):
+            made, _ = self.statement(statement, NOTHING)
         return _barriers(ir.seq(made)) > _barriers(ir.seq(statement))
 
     def _alone(self, condition: ir.Expr) -> bool:
@@ -271,16 +295,18 @@ class _Walk:
         touched = self.touches(statement)
         fenced = any(place.buffer in self.by_descriptor for place in touched.written)
         fence = [proxy_fence()] if fenced or any(place.buffer in self.refilled for place in touched.read) else []
-        if pending.conflicts(touched):
-            return [barrier(), statement, *fence], pending.after_barrier().then(touched)
-        return [statement, *fence], pending.then(touched)
+        before = [barrier()] if pending.conflicts(touched) else []
+        left = (pending.after_barrier() if before else pending).then(touched)
+        if any(leaving(statement)):
+            self.jumps.again, self.jumps.out = self.jumps.again.then(left), self.jumps.out.then(left)
+        return [*before, statement, *fence], left
 
     def _loop(self, loop: ir.For | ir.While, pending: Pending) -> tuple[list[ir.Statement], Pending]:
         header = self.touches(ir.Seq((ir.Evaluate(loop.condition),))) if isinstance(loop, ir.While) else NOTHING
         before = [barrier()] if pending.conflicts(header) else []
         entry = (pending.after_barrier() if before else pending).then(header)
-        _, left = self.sequence(loop.body, entry)
-        body, left = self.sequence(loop.body, entry.then(self._carried(loop, left)))
+        _, left, jumps = self._turn(loop, entry, header)
+        body, left, jumps = self._turn(loop, entry.then(self._carried(loop, left.then(jumps.again), header)), header)
         left = left.outside(ir.Seq((loop,)))
         after = pending.after_barrier()
         if after != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
@@ -291,12 +317,19 @@ class _Walk:
             body = replace(body, statements=(*body.statements, barrier()))
             left = left.after_barrier().then(header)
         again: ir.Statement = loop if body is loop.body else replace(loop, body=body)
-        return [*before, again], entry.then(left)  # the loop may run zero times
+        ended = jumps.again.then(jumps.out).outside(ir.Seq((loop,)))
+        return [*before, again], entry.then(left).then(ended)  # the loop may run zero times
 
-    def _carried(self, loop: ir.For | ir.While, left: Pending) -> Pending:
+    def _turn(self, loop: ir.For | ir.While, entry: Pending, header: Pending) -> tuple[ir.Seq, Pending, _Jumps]:
+        """A loop's body, what is pending behind it, and where it is left before its end."""
+        with having(self, jumps=_Jumps(header)):
+            body, left = self.sequence(loop.body, entry)
+            return body, left, self.jumps
+
+    def _carried(self, loop: ir.For | ir.While, left: Pending, header: Pending) -> Pending:
         """What earlier iterations leave to one: the last one alone where each passes a barrier."""
-        _, passed = self.sequence(loop.body, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))))
-        every = not any(place.buffer is _MARK for place in passed.written)
+        _, passed, jumps = self._turn(loop, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))), header)
+        every = not any(place.buffer is _MARK for place in passed.written | jumps.again.written)
         return left.next_iteration(loop) if every and isinstance(loop, ir.For) else left.anywhere()
 
     def _roles(self, roles: ir.Roles, pending: Pending) -> tuple[list[ir.Statement], Pending]:
