@@ -97,10 +97,6 @@ def test_threads_that_leave_a_turn_wait_elsewhere(program, target: str) -> None:
     for flags in ([1, 1, 0, 1, 0, 0, 1, 0], [0, 0, 1, 0, 0, 0, 0, 0], [0] * TURNS):
         given = np.array(flags, np.int32)
         kernel = tilewright.jit(program, target=target).compile(given)
-        runs = (
-            [kernel]
-            if target == "cpu"
-            else [lambda a, s=s: kernel.emulate(a, schedule=s, seed=3) for s in ("late", "early", "random")]
-        )
-        for run in runs:
-            assert np.array_equal(run(given), kernel.interpret(given))
+        for way in [{}] if target == "cpu" else [{"schedule": one, "seed": 3} for one in ("late", "early", "random")]:
+            run = kernel.emulate if way else kernel
+            assert np.array_equal(run(given, **way), kernel.interpret(given))
