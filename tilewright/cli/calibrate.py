@@ -34,7 +34,7 @@ def run_calibrate(given: argparse.Namespace, terminal: Terminal) -> int:
     name = driver.name(0)
     terminal.write(f"{name}, {arch.cores} multiprocessors; rates so far: {arch.rates.source}")
     found = calibrated(arch)
-    for line in told(arch.rates, found):
+    for line in comparison(arch.rates, found):
         terminal.write(line)
     try:
         terminal.write(f"kept for later processes in {keep(name, found)}")
@@ -44,7 +44,7 @@ def run_calibrate(given: argparse.Namespace, terminal: Terminal) -> int:
     return 0
 
 
-def told(before: Rates, after: Rates) -> list[str]:
+def comparison(before: Rates, after: Rates) -> list[str]:
     """What was measured beside what was known."""
     lines = []
     for one in MEASURED:

@@ -28,16 +28,16 @@ from tilewright.conversion.layers import (
     Layer,
     declared_activations,
     extra_tensors,
-    lies_by_columns,
+    is_column_major,
     read_layer,
     recognise,
     why_dense_stay,
 )
+from tilewright.conversion.methods import OURS
 from tilewright.conversion.modules import our_settings
 from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings
-from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind, an
 from tilewright.progress import Progress
 from tilewright.quant.files import stack_note, weight_tensors
@@ -115,7 +115,7 @@ class _Plan:
         elif name.endswith(".weight") and self.dense.get(name.removesuffix(".weight"), "no such layer") is None:
             assert self.scheme is not None
             layer, numbers = name.removesuffix(".weight"), self.source[name]
-            transposed = lies_by_columns(self.source, layer, self.source.config)
+            transposed = is_column_major(self.source, layer, self.source.config)
             yield layer, self.scheme.quantize(numbers.T if transposed else numbers, name)
         elif name in self.stacks:
             assert self.scheme is not None

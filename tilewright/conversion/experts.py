@@ -87,7 +87,7 @@ class Stack:
             yield one.T if self.columns else one
 
 
-def lying_by_columns(first: tuple[int, ...], second: tuple[int, ...]) -> bool | None:
+def are_column_major(first: tuple[int, ...], second: tuple[int, ...]) -> bool | None:
     """Whether tensors of experts' first and second products are ``[experts, K, N]``; None where neither order fits."""
     (experts, a, b), (others, c, d) = first, second
     if experts != others or ((a, b) != (2 * d, c) and (a, b) != (d, 2 * c)):
@@ -97,7 +97,7 @@ def lying_by_columns(first: tuple[int, ...], second: tuple[int, ...]) -> bool | 
 
 def _orders(first: tuple[int, ...], second: tuple[int, ...]) -> list[bool]:
     """Whether tensors of experts may be ``[experts, K, N]``; both orders where experts have no gate."""
-    gated = lying_by_columns(first, second)
+    gated = are_column_major(first, second)
     ungated = first[0] == second[0] and first[1:] == second[:0:-1]
     return [False, True] if ungated else [] if gated is None else [gated]
 
@@ -241,7 +241,7 @@ def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callabl
         if last != STACKED[0] or second not in given or skip(name):
             continue
         shapes = [tuple(tensors[one].shape) for one in (name, second)]
-        columns = lying_by_columns(*shapes) if all(len(shape) == 3 for shape in shapes) else None
+        columns = are_column_major(*shapes) if all(len(shape) == 3 for shape in shapes) else None
         if columns is not None and all(tensors[one].dtype.name in FLOATS for one in (name, second)):
             found |= {name: columns, second: columns}
     return found

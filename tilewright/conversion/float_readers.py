@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewright.conversion.methods import block_of
 from tilewright.conversion.readers import Tensors, Weights, halves
 from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
-from tilewright.conversion.words import block_of
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers import (
     from_awq,

@@ -15,7 +15,7 @@ from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.readers import Tensors
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.settings import declared_activations as settings_activations
-from tilewright.conversion.strays import Layer, check_rest
+from tilewright.conversion.unread_tensors import Layer, check_unread
 from tilewright.errors import InvalidTensor, TilewrightError
 from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE, SUFFIXES, read_weight
 from tilewright.quant.importers import (
@@ -34,9 +34,8 @@ from tilewright.quant.importers.torchao import PARTS, torchao_activations
 from tilewright.quant.weight import QuantizedWeight
 
 __all__ = [
-    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "extra_tensors", "is_looked_up",
-    "lies_by_columns",
-    "read_layer", "recognise", "why_dense_stay",
+    "FORMS", "Form", "Layer", "Settings", "Tensors", "declared_activations", "extra_tensors",
+    "is_column_major", "is_looked_up", "read_layer", "recognise", "why_dense_stay",
 ]  # fmt: skip
 
 
@@ -82,7 +81,7 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
                 belonging = tuple(layer + ending for ending in (form.main, *form.others) if layer + ending in tensors)
                 found.append(Layer(layer, form_name, name, belonging))
                 break
-    check_rest(tensors, found, settings, FORMS)
+    check_unread(tensors, found, settings, FORMS)
     return found
 
 
@@ -342,7 +341,7 @@ _BY_COLUMNS = {
 _CONV1D = ("c_attn", "c_proj", "c_fc", "q_attn")
 
 
-def lies_by_columns(tensors: Tensors, layer: str, config: Mapping[str, object]) -> bool:
+def is_column_major(tensors: Tensors, layer: str, config: Mapping[str, object]) -> bool:
     """Whether a dense weight is ``[K, N]``: its bias says so, or for square ones the model's type."""
     rows, columns = tensors[f"{layer}.weight"].shape
     bias = tensors.get(f"{layer}.bias")

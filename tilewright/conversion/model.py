@@ -25,6 +25,7 @@ from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.gguf_models import as_in_model
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import Layer, declared_activations, extra_tensors, read_layer, recognise
+from tilewright.conversion.methods import OURS
 from tilewright.conversion.modules import (
     check_place,
     give_memory,
@@ -42,7 +43,6 @@ from tilewright.conversion.names import Names, names_in
 from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings
-from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch

@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.conversion.alike import computes_alike, means_more, weights_taken
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.counting import count_codes
+from tilewright.conversion.linear_checks import borrowed_weights, computes_as_linear, quantised_elsewhere
+from tilewright.conversion.methods import OURS
 from tilewright.conversion.names import keep_names
-from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize, MissingTensor, WrongArgumentShape, an
 from tilewright.libraries import torch
 from tilewright.matmul.packed import PackedWeight
@@ -33,15 +33,15 @@ def is_linear(module: object) -> bool:
     """
     if is_transposed(module):
         return True
-    if not isinstance(module, torch.nn.Linear) or means_more(module) is not None:
+    if not isinstance(module, torch.nn.Linear) or quantised_elsewhere(module) is not None:
         return False
-    return type(module) is torch.nn.Linear or computes_alike(module)
+    return type(module) is torch.nn.Linear or computes_as_linear(module)
 
 
 def needing_numbers(modules: Mapping[str, object]) -> set[str]:
     """Names of the modules of a model that cannot hold codes: they look rows up, compute in their own way (routers), or
     another computes with their weight."""
-    return weights_taken(modules) | {name for name, module in modules.items() if _is_no_product(module)}
+    return borrowed_weights(modules) | {name for name, module in modules.items() if _is_no_product(module)}
 
 
 def _is_no_product(module: Any) -> bool:
@@ -116,7 +116,7 @@ def why_layers_stay(model: torch.nn.Module, skip: re.Pattern[str]) -> dict[str, 
     embedded = {id(module.weight) for module in modules.values() if isinstance(module, torch.nn.Embedding)}
     whole = set(getattr(model, "_keep_in_fp32_modules", None) or ())  # layers whose results are beyond half precision
     reasons: dict[str, str | None] = {}
-    taken = weights_taken(modules)
+    taken = borrowed_weights(modules)
     for name, module in modules.items():
         if not name or not is_linear(module):
             for key, tensor in module._parameters.items():
@@ -144,7 +144,7 @@ def _why_not_linear(module: object, parameter: str) -> str:
     if isinstance(module, torch.nn.Embedding):
         return LOOKED_UP
     if isinstance(module, torch.nn.Linear):
-        more = means_more(module)
+        more = quantised_elsewhere(module)
         if more is not None:
             return f"{kind} has {more}: another library's, quantised already"
         return f"{kind} computes something else than torch.nn.Linear"

@@ -1,7 +1,7 @@
 """What a configuration says of quantisation: every word of it is looked at once, when it is read; readers may then
 count on them.
 
-A configuration is somebody else's file. What each word may be is in `words`: a word that no reader knows, and a value
+A configuration is somebody else's file. What each word may be is in `methods`: a word that no reader knows, and a value
 that it does not, are errors that name the file.
 """
 
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.conversion.words import (
+from tilewright.conversion.methods import (
     EVERYWHERE,
     LIST,
     METHODS,

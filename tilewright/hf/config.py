@@ -9,9 +9,9 @@ from typing import Any
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from tilewright.conversion.checkpoint import SKIPPED
+from tilewright.conversion.methods import OURS
 from tilewright.conversion.modules import our_settings
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
-from tilewright.conversion.words import OURS
 from tilewright.errors import WrongArgumentKind
 
 

@@ -15,8 +15,8 @@ from typing import Any
 from transformers import AutoConfig
 from transformers.quantizers import auto
 
+from tilewright.conversion.methods import OURS
 from tilewright.conversion.settings import is_mlx
-from tilewright.conversion.words import OURS
 from tilewright.errors import CannotQuantize
 
 
@@ -52,13 +52,13 @@ def register(config: type, quantizer: type) -> None:
                 return asked
             return before.merge_quantization_configs(stored, asked)
 
-    _hear_of_files()
+    _watch_files()
     auto.register_quantization_config(OURS)(config)
     auto.register_quantizer(OURS)(quantizer)
     auto.AutoHfQuantizer = Dispatcher
 
 
-def _hear_of_files() -> None:
+def _watch_files() -> None:
     """Let ``AutoModelFor...from_pretrained(path, quantization_config=None)`` mean what it does without: transformers'
     automatic classes take None for the file's own configuration, and load random numbers in place of codes."""
     plain = AutoConfig.from_pretrained

@@ -168,7 +168,7 @@ class _Dense:
         """Replace the layers whose weights were read; those of others are transformers' own, which says so."""
         for name, layer in self.layers.items():
             if f"{name}.weight" in self._made:
-                bring(layer)
+                load_offloaded(layer)
                 (weight,), device = self._made.pop(f"{name}.weight")
                 replace_layer(self.model, name, layer, weight, self.scheme.activations, device)
                 give_back()
@@ -181,7 +181,7 @@ class _Dense:
             return
         if not all(there):
             raise MissingTensor(f"{name} has one of {' and '.join(stack.names)} in the checkpoint: both are due")
-        bring(stack.module)
+        load_offloaded(stack.module)
         made = {one: self._made.pop(f"{name}.{one}") for one in stack.names}
         biases = {one: stack.bias(one) for one in stack.names}
         device = next(iter(made.values()))[1]
@@ -189,7 +189,7 @@ class _Dense:
         replace_stack(self.model, name, stack, weights, biases, self.scheme.activations, device)
 
 
-def bring(module: Any) -> None:
+def load_offloaded(module: Any) -> None:
     """Have the numbers of a module that accelerate keeps on a disk, its bias among them."""
     kept = getattr(getattr(module, "_hf_hook", None), "weights_map", None) or {}
     for name, tensor in module._parameters.items():
@@ -299,7 +299,7 @@ class _Stored:
         devices: dict[str, torch.device] = {}
         for name, (old, aside) in self.aside.items():
             devices[name] = aside.room.device
-            bring(aside)
+            load_offloaded(aside)
             if aside.bias is not None:
                 old.bias = aside.bias
             self._put(name, old)

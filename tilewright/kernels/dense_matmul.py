@@ -260,7 +260,7 @@ def _product(
             own_row = row + part * height
             by_rows = swapped and chosen.splits == 1  # of the sums as they leave are B's rows
             factors = factors_of((scales_A, scales_B, bias), height, block_N, by_rows)
-            bring(factors, (scales_A, scales_B, bias), own_row, column)
+            load_factors(factors, (scales_A, scales_B, bias), own_row, column)
             accumulate(A, B, total, (scales_A, scales_B), row, column, part * steps, steps, chosen, first)
             if chosen.splits == 1:
                 finish(total, factors, C, row, column, swapped)
@@ -328,7 +328,7 @@ def _product(
         )
 
     @T.macro
-    def bring(factors: Factors, given: Factors, row: Value, column: Value) -> None:
+    def load_factors(factors: Factors, given: Factors, row: Value, column: Value) -> None:
         """Factors and bias of the rows and columns of a tile."""
         if by_token:
             T.copy(given[0][row], factors[0])

@@ -91,7 +91,7 @@ def packed_zero(zeros: Tile, r: Recipe, n: Value, g: Value) -> Value:
 
 
 @T.macro
-def leave(value: Value, r: Recipe, row: Value, n: Value, t: Tensors, wide: str) -> None:
+def store_result(value: Value, r: Recipe, row: Value, n: Value, t: Tensors, wide: str) -> None:
     """A scaled sum into C: with the recipe's factor, bias, function and residual, computed in `wide`."""
     if r.factor and r.zeros != "rescale":
         value = T.cast(value, wide) * t.factor[0]
@@ -275,7 +275,7 @@ def general_matmul(
                     if r.activation_scales in ("tensor", "token"):
                         token = row if r.activation_scales == "token" else 0
                         value = T.cast(value, wide) * T.cast(t.activation_scales[token, 0], wide)
-                    leave(value, r, row, n, t, wide)
+                    store_result(value, r, row, n, t, wide)
 
     weight = T.Tensor((N, K if as_stored else r.row_bytes), code_type)
     if tiled:

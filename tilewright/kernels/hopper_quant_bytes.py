@@ -21,13 +21,13 @@ from tilewright.kernels import hopper_quant_bytes_sums as products
 from tilewright.kernels.hopper_quant_bytes_plan import BytePlan
 from tilewright.kernels.hopper_quant_bytes_results import (
     PADDING,
-    Ending,
     Factors,
-    ask,
-    factors_of,
+    Output,
+    alloc_factors,
+    load_factors,
     store,
     store_boxes,
-    store_parts,
+    store_split_k,
 )
 from tilewright.kernels.hopper_quant_bytes_rings import Rings, SumsOfA, load_activations, load_weights, sum_groups
 from tilewright.kernels.stream_k import OneTile, StreamK, add_partial, flag_partial, range_of, store_partial, workspaces
@@ -117,10 +117,10 @@ def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> 
                 staged = T.alias(
                     a_ring if a_bytes > w_bytes else w_ring, (plan.pieces[0][1], slab + PADDING), plan.kept
                 )
-            rings, ending = Rings(w_ring, a_ring, of_w, of_a), Ending(scales_A, scales_W, shift, added, C)
+            rings, output = Rings(w_ring, a_ring, of_w, of_a), Output(scales_A, scales_W, shift, added, C)
             with T.roles():
                 with T.role("consumers", warps=4 * plan.warpgroups, registers=consumer_registers(plan.warpgroups)):
-                    consume(plan, rings, S, work, rank, (partial, done), staged, ending)
+                    consume(plan, rings, S, work, rank, (partial, done), staged, output)
                 with T.role("weights", warps=1, registers=40):
                     if plan.of_sums or form.ladder:  # bytes of the caller's, which the kernel before may have written
                         T.pdl_sync()
@@ -142,7 +142,7 @@ def byte_quant_matmul(N: int, K: int, form: FragmentRecords, **options: Any) -> 
 
 @T.macro
 def consume(
-    plan: BytePlan, rings: Rings, S: Tile, work: StreamK, rank: Value, space: Any, staged: Tile, ending: Ending
+    plan: BytePlan, rings: Rings, S: Tile, work: StreamK, rank: Value, space: Any, staged: Tile, output: Output
 ) -> None:
     """The role that multiplies: its rows of the block's tiles."""
     shape = plan.slab, plan.part
@@ -160,26 +160,24 @@ def consume(
             T.assume(of_rows >= 0)
             T.assume(of_tokens >= 0)
             block = of_rows * plan.sharing + rank
-            factors = None if plan.boxed else factors_of(plan)
-            if plan.asks_early:
+            factors = None if plan.boxed else alloc_factors(plan)
+            if plan.loads_factors_early:
                 T.pdl_sync()
-                ask(plan, factors, of_tokens, block, ending)
+                load_factors(plan, factors, of_tokens, block, output)
             for some in totals:
                 for total in some:
                     T.clear(total)
             if plan.running:
-                products.multiply_running(
-                    plan, rings, products.operands_of_runs(plan, codes), totals[0][0], before, count
-                )
+                products.multiply_running(plan, rings, products.run_registers(plan, codes), totals[0][0], before, count)
             elif plan.promoted:
-                operands = products.operands_of_groups(plan, codes)
+                operands = products.group_registers(plan, codes)
                 at = ((begin - before) * plan.records, of_tokens * plan.tokens)
                 products.multiply_by_groups(plan, rings, operands, totals, SumsOfA(S, *at), before, count, work.steps)
             else:
                 products.multiply(plan, rings, codes, totals, before, count)
             T.pdl_sync()
             segment, where = (tile, begin, count), (of_tokens, of_rows, block)
-            end_segment(plan, segment, work, rank, space, totals, staged, where, factors, ending)
+            end_segment(plan, segment, work, rank, space, totals, staged, where, factors, output)
     if plan.turns and work.has_work:
         T.end_turns()
 
@@ -195,7 +193,7 @@ def end_segment(
     staged: Tile,
     place: Any,
     factors: Factors,
-    ending: Ending,
+    output: Output,
 ) -> None:
     """Store a segment's sums as results, or as partial sums for the block that has the tile's first steps."""
     tile, begin, count = segment
@@ -210,11 +208,11 @@ def end_segment(
                 following, behind = work.peers(tile)
                 first = following * plan.sharing + rank
                 add_partial(every, partial, done, first, behind - following, plan.sharing)
-            finish_tile(plan, totals, staged, of_tokens, block, factors, ending)
+            finish_tile(plan, totals, staged, of_tokens, block, factors, output)
     elif plan.cluster > 1:
-        store_parts(plan, totals, staged, of_tokens, of_rows, rank, ending)
+        store_split_k(plan, totals, staged, of_tokens, of_rows, rank, output)
     else:
-        finish_tile(plan, totals, staged, of_tokens, block, factors, ending)
+        finish_tile(plan, totals, staged, of_tokens, block, factors, output)
 
 
 @T.macro
@@ -225,12 +223,12 @@ def finish_tile(
     of_tokens: Value,
     block: Value,
     factors: Factors,
-    ending: Ending,
+    output: Output,
 ) -> None:
     """A tile's results, with factors asked for now where registers had no room for them before."""
-    if not plan.asks_early and not plan.boxed:
-        ask(plan, factors, of_tokens, block, ending)
+    if not plan.loads_factors_early and not plan.boxed:
+        load_factors(plan, factors, of_tokens, block, output)
     if plan.boxed:
-        store_boxes(plan, totals, of_tokens, block, ending)
+        store_boxes(plan, totals, of_tokens, block, output)
     else:
-        store(plan, totals, staged, of_tokens, block, factors, ending)
+        store(plan, totals, staged, of_tokens, block, factors, output)

@@ -147,7 +147,7 @@ class BytePlan:
         return self.blocks > 0 and halves and not self.epilogue.residual
 
     @property
-    def asks_early(self) -> bool:
+    def loads_factors_early(self) -> bool:
         """Whether factors of results are loaded before the products: of a block's only tile, where registers hold
         them."""
         return not self.blocks and self.cluster == 1 and self.tokens <= FEW and not self.promoted

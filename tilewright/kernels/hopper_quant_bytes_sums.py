@@ -65,7 +65,7 @@ def multiply(
 
 
 @dataclass(frozen=True, slots=True)
-class OfGroups:
+class GroupRegisters:
     """Registers of sums of groups.
 
     Attributes
@@ -83,14 +83,14 @@ class OfGroups:
 
 
 @T.macro
-def operands_of_groups(plan: BytePlan, codes: list[Tile]) -> OfGroups:
+def group_registers(plan: BytePlan, codes: list[Tile]) -> GroupRegisters:
     """Registers for the sums of groups and what they are scaled by."""
     slab, part = plan.slab, plan.part
     sums = [T.alloc_fragment((slab, part), plan.sum_type) for _ in range(1 + plan.overlaps)]
     scale = [T.alloc_fragment((slab,), "float32") for _ in range(1 + plan.overlaps)]
     zero = T.alloc_fragment((slab,), "float32") if plan.of_sums else None
     of_columns = T.alloc_fragment((part,), "float32") if plan.of_sums else None
-    return OfGroups(codes, sums, scale, zero, of_columns)
+    return GroupRegisters(codes, sums, scale, zero, of_columns)
 
 
 @T.macro
@@ -104,7 +104,7 @@ def decode_first(plan: BytePlan, rings: Rings, codes: list[Tile], chunk: Value) 
 def multiply_by_groups(
     plan: BytePlan,
     rings: Rings,
-    own: OfGroups,
+    own: GroupRegisters,
     totals: list[list[Tile]],
     of_a: SumsOfA,
     before: Value,
@@ -144,7 +144,7 @@ def decode_step(plan: BytePlan, rings: Rings, codes: list[Tile], chunk: Value, s
 
 
 @T.macro
-def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Value, step: int) -> None:
+def start(plan: BytePlan, rings: Rings, own: GroupRegisters, of_a: SumsOfA, chunk: Value, step: int) -> None:
     """Start a product, and load the scales of its sum."""
     record, tile, group, half = plan.products[step]
     number = chunk * plan.records + record
@@ -164,7 +164,9 @@ def start(plan: BytePlan, rings: Rings, own: OfGroups, of_a: SumsOfA, chunk: Val
 
 
 @T.macro
-def settle(plan: BytePlan, rings: Rings, own: OfGroups, totals: list[list[Tile]], chunk: Value, step: int) -> None:
+def settle(
+    plan: BytePlan, rings: Rings, own: GroupRegisters, totals: list[list[Tile]], chunk: Value, step: int
+) -> None:
     """A finished product's sum goes into the total."""
     record, tile, group, half = plan.products[step]
     at = step % len(own.sums)
@@ -188,7 +190,7 @@ def promote(plan: BytePlan, sums: Tile, scale: Tile, zero: Tile, of_a: Tile, tot
 
 
 @dataclass(frozen=True, slots=True)
-class OfRuns:
+class RunRegisters:
     """Registers of sums that run on.
 
     Attributes
@@ -206,15 +208,15 @@ class OfRuns:
 
 
 @T.macro
-def operands_of_runs(plan: BytePlan, codes: list[Tile]) -> OfRuns:
+def run_registers(plan: BytePlan, codes: list[Tile]) -> RunRegisters:
     """Registers for sums that run on, and the scales of three groups."""
     sums = T.alloc_fragment((plan.slab, plan.part), plan.sum_type)
     scale = [T.alloc_fragment((plan.slab,), "float32") for _ in range(3)]
-    return OfRuns(codes, sums, *scale)
+    return RunRegisters(codes, sums, *scale)
 
 
 @T.macro
-def multiply_running(plan: BytePlan, rings: Rings, own: OfRuns, total: Tile, before: Value, count: Value) -> None:
+def multiply_running(plan: BytePlan, rings: Rings, own: RunRegisters, total: Tile, before: Value, count: Value) -> None:
     """A product runs while the next codes are decoded; then sums so far enter the total (`running_sums`)."""
     records = plan.records
     T.fill(own.sums, plan.start_of_sums)

@@ -18,7 +18,7 @@ import tilewright.language as T
 from tilewright.formats import Format
 from tilewright.ir import WARP
 from tilewright.kernels import Recipe, Tile, Value
-from tilewright.kernels.general_matmul import Tensors, entry_point, leave, of_group, packed_zero
+from tilewright.kernels.general_matmul import Tensors, entry_point, of_group, packed_zero, store_result
 from tilewright.language.trace import PrimFunc
 
 WORD = 32
@@ -296,7 +296,7 @@ def masked_matmul(
                         total = T.warp_reduce_sum(sums[m, at])
                         row, n = bm * rows + m, first_n + at
                         if (lane == 0) & (row < M) & (n < N):
-                            leave(of_result(total, t.scales, n), r, row, n, t, "float32")
+                            store_result(of_result(total, t.scales, n), r, row, n, t, "float32")
             else:
                 found = T.alloc_shared((parts, rows, warps * each), "float32")
                 for m in T.unroll(rows):
@@ -309,7 +309,7 @@ def masked_matmul(
                     row, n = bm * rows + m, bn * (warps * each) + at
                     if (row < M) & (n < N):
                         added = sum_of_parts(found, m, at)
-                        leave(of_result(added, t.scales, n), r, row, n, t, "float32")
+                        store_result(of_result(added, t.scales, n), r, row, n, t, "float32")
 
     weight = T.Tensor((N, row_bytes // unit), f"uint{8 * unit}")
     return entry_point("masked_matmul", r, M, weight, "float32", product)

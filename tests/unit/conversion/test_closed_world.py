@@ -22,8 +22,8 @@ from more_writers import write_torchao_blocks, write_torchao_int4, write_torchao
 from tilewright.checkpoints import open_checkpoint, save_safetensors
 from tilewright.conversion import convert_checkpoint, load_quantized
 from tilewright.conversion.layers import FORMS, declared_activations, read_layer, recognise
+from tilewright.conversion.methods import METHODS
 from tilewright.conversion.settings import quantization_settings
-from tilewright.conversion.words import METHODS
 from tilewright.errors import InvalidTensor, MissingTensor, TilewrightError
 from tilewright.quant.files import read_weight
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.cli.calibrate import told
+from tilewright.cli.calibrate import comparison
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import DenseProduct
 from tilewright.kernels.tiles import cycles_of_parts
@@ -35,7 +35,7 @@ def test_rates_are_found_again_from_times_of_a_machine_that_has_them() -> None:
     for name in ("cycles", "bytes", "launch"):
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=0.05), name
     assert (found.products, found.shared, found.cache) == (true.products, true.shared, true.cache)
-    assert len(told(arch.rates, found)) == len(MEASURED) and BOUND[0] > SMALL[0]
+    assert len(comparison(arch.rates, found)) == len(MEASURED) and BOUND[0] > SMALL[0]
 
 
 def test_machines_without_warpgroups_have_their_memory_measured() -> None:

@@ -13,7 +13,7 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight
 from tilewright.matmul.product import Product, explain
-from tilewright.matmul.tiers.base import Behind
+from tilewright.matmul.tiers.base import Preprocessed
 from tilewright.quant import QuantizedWeight, quantize
 
 TARGET = "cuda -arch=sm_90a"
@@ -99,7 +99,7 @@ def proof_but(cases: Any, quick: Any) -> list[Any]:
 def interpreted(made: Product) -> np.ndarray:
     """A product by its kernels' programs."""
     call, then = made.operands, made.prepared
-    if isinstance(then, Behind):
+    if isinstance(then, Preprocessed):
         arguments, call = then._following(call)
         then.first.interpret(*arguments)
         then = then.then

@@ -80,7 +80,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class Preprocessed:
     """A product behind a kernel of its own that prepares its activations: quantises them, or arranges them in the order
     of the weight's columns.
 
@@ -192,7 +192,7 @@ def arranged(
     divisors = placed_like(weight.held["divisors"] if divides else np.ones(1, np.float32), example)
     order = placed_like(activation_columns(weight, columns), example)
     made = dtype(to or request.activations)
-    return Behind("arranged activations", begun(kernel, example), (order, divisors), columns, made, False, then)
+    return Preprocessed("arranged activations", begun(kernel, example), (order, divisors), columns, made, False, then)
 
 
 def begun(kernel: Kernel, example: Array) -> Kernel:
@@ -231,7 +231,7 @@ def made_once(
 
 _CALLS: dict[object, Any] = {}
 
-Ready = Prepared | Behind
+Ready = Prepared | Preprocessed
 """A product ready to run, with what it launches before."""
 
 

@@ -16,7 +16,7 @@ from tilewright.kernels.activation_quantization import quantize_activations
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import placed_like
 from tilewright.matmul.packed import PackedWeight
-from tilewright.matmul.tiers.base import Behind, Machine, Ready, Tier, begun, kept_under, kernel_of, named
+from tilewright.matmul.tiers.base import Machine, Preprocessed, Ready, Tier, begun, kept_under, kernel_of, named
 from tilewright.matmul.tiers.bytes import Bytes
 from tilewright.matmul.tiers.fragments import Fragments
 from tilewright.matmul.tiers.general import General
@@ -124,14 +124,14 @@ def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list
 
 def quantizing(
     columns: int, request: Request, machine: Machine, example: Array, divisors: object, then: Ready
-) -> Behind:
+) -> Preprocessed:
     """A product preceded by the quantisation of its activations."""
     assert request.quantize is not None
     kernel = quantizing_kernel(columns, request.activations, request.quantize, divisors is not None, machine.arch)
     if isinstance(divisors, np.ndarray):
         divisors = placed_like(divisors, example)
     held, made = () if divisors is None else (divisors,), dtype(request.quantize)
-    return Behind("quantised activations", begun(kernel, example), held, columns, made, True, then)
+    return Preprocessed("quantised activations", begun(kernel, example), held, columns, made, True, then)
 
 
 def quantizing_kernel(columns: int, activations: str, to: str, divisors: bool, arch: Arch) -> Kernel:

@@ -85,7 +85,7 @@ class Masked(General):
 
     def candidates(self, weight: PackedWeight, request: Request, machine: Machine) -> Iterator[Candidate]:
         yield from sorted(
-            ways(weight.facts),
+            divisions(weight.facts),
             key=lambda way: seconds(weight.facts, request.rows, machine.arch, way, request.activations),
         )
 
@@ -96,7 +96,7 @@ class Masked(General):
         return super().prepare(weight, request, machine, example, {**options, "by_bytes": by_bytes})
 
 
-def ways(facts: WeightFacts) -> list[Candidate]:
+def divisions(facts: WeightFacts) -> list[Candidate]:
     """Divisions of the work whose loop fits the caches and registers of a core."""
     run = run_of(facts.format.bits)
     return [
@@ -142,5 +142,5 @@ def seconds_in_tiles(facts: WeightFacts, rows: int, arch: Arch) -> float:
 
 def faster(facts: WeightFacts, rows: int, arch: Arch, activations: str = "float16") -> bool:
     """Whether so many rows are multiplied faster than by matrix instructions."""
-    best = min(seconds(facts, rows, arch, way, activations) for way in ways(facts)) if rows else None
+    best = min(seconds(facts, rows, arch, way, activations) for way in divisions(facts)) if rows else None
     return best is not None and best <= seconds_in_tiles(facts, rows, arch)

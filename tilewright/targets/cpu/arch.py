@@ -47,7 +47,7 @@ INTEL_TRAITS = frozenset({"slow_bf16", "slow_streams"})
 slot; a loop that reads one stream gets half of what memory gives, unless somebody asks for lines ahead of it."""
 AMD_TRAITS = frozenset({"far_requests", "ordered_streams"})
 """What AMD's cores are known for: more lines are underway to the second-level cache than to the first, so that streams
-from memory are best asked for there (`requests.py`); stores past the caches wait for the ordinary ones before them,
+from memory are best asked for there (`prefetch.py`); stores past the caches wait for the ordinary ones before them,
 such as the end of a row, whose line is read first."""
 HALVED_TRAITS = frozenset({"halved_vectors"})
 """What Zen 4 (family 25, where it has AVX-512) is known for: vectors of 512 bits pass its units in two halves, so that
@@ -55,7 +55,7 @@ one product is done a cycle while other units unpack the next."""
 WIDE_TRAITS = frozenset({"wide_first_level"})
 """What Zen 5 (family 26, where it has AVX-512) is known for: as many lines are underway to the first-level cache as to
 the second, and requests that stop in the second take a fifth off what loads get from the shared cache
-(`requests.py`)."""
+(`prefetch.py`)."""
 _FAMILIES = {25: HALVED_TRAITS, 26: WIDE_TRAITS}
 _TRAITS = {"GenuineIntel": INTEL_TRAITS, "AuthenticAMD": AMD_TRAITS}
 

@@ -19,7 +19,7 @@ from tilewright.passes.tile.processors.choose_products import dot_instructions, 
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.multiplicands import PanelRight
 from tilewright.targets.cpu.operands import inside
-from tilewright.targets.cpu.requests import Requests, requests_of
+from tilewright.targets.cpu.prefetch import Prefetch, prefetch_of
 from tilewright.targets.cpu.vectors import is_multiple, loop, reinterpret, splat_const
 
 TABLE = 16
@@ -42,7 +42,7 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
         return _unpack_floats(op, source, tile, context) if op.codebook is not None else None
     for instruction in dot_instructions(context.arch):
         if instruction.vector.bits == 8 and instruction.depth == tile.layout.run:
-            return _unpack(op, source, tile, OperandPlan(instruction), requests_of(context.arch))
+            return _unpack(op, source, tile, OperandPlan(instruction), prefetch_of(context.arch))
     return None
 
 
@@ -84,7 +84,7 @@ def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
 
 
 def _source(
-    op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, requests: Requests
+    op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, prefetch: Prefetch
 ) -> tuple[PanelRight, Expr]:
     """The codes as micro-kernels read them, and how many of the tile's panels exist."""
     codes = source.layout
@@ -92,7 +92,7 @@ def _source(
     starts = op.source.starts[-2:]
     panel = starts[n_axis] // codes.lanes
     first = starts[k_axis] // codes.step
-    right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, requests)
+    right = PanelRight(source.memory, codes, op.source.dtype, plan, panel, first, prefetch)
     whole = (inside(op.source, n_axis) + (codes.lanes - 1)) // codes.lanes
     return right, index_binary("min", whole, tile.layout.panels)
 
@@ -104,7 +104,7 @@ def _unpack_floats(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, c
     plan = first_match(FLOAT32, FLOAT32, context.arch)
     if plan is None or codes.step * bits != 32 or op.codebook is None:
         return None
-    right, exist = _source(op, source, tile, plan, requests_of(context.arch))
+    right, exist = _source(op, source, tile, plan, prefetch_of(context.arch))
     words, values = dtype("uint32").with_lanes(codes.lanes), op.codebook
 
     def one(vector: Expr, position: Expr) -> list[Statement]:
@@ -126,10 +126,10 @@ def _unpack_floats(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, c
 
 
 def _unpack(
-    op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, requests: Requests
+    op: Decode, source: PhysicalOperand, tile: PhysicalOperand, plan: OperandPlan, prefetch: Prefetch
 ) -> Statement:
     codes, bytes_ = source.layout, tile.layout
-    right, exist = _source(op, source, tile, plan, requests)
+    right, exist = _source(op, source, tile, plan, prefetch)
 
     def one(vector: Expr, position: Expr) -> list[Statement]:
         loaded = Var(right.loaded, "loaded")

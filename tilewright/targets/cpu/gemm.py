@@ -121,26 +121,26 @@ class VectorProduct(Operands):
             stop = self.named("covered", _last_start(start, rows, tile.rows))
             bands.append(_Band(right, tile, start, stop))
             start = stop
-        bands = self._asking(right, bands, rows)
+        bands = self._share_prefetch(right, bands, rows)
         together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _alike(bands)
         return [one for group in together for one in self._columns(left, group, valid)]
 
-    def _asking(self, right: Right, bands: list[_Band], rows: ir.Extent) -> list[_Band]:
-        """The bands, from whose memory all passes of rows together ask for what comes next."""
+    def _share_prefetch(self, right: Right, bands: list[_Band], rows: ir.Extent) -> list[_Band]:
+        """The bands, whose row tiles share the prefetch of what is read next."""
         if not isinstance(right, PanelRight) or self.op.m <= bands[0].tile.rows:
             return bands
         before: list[ir.Extent] = [0]
         for band in bands:
             count = (band.stop - band.start) // band.tile.rows
             before.append(self.named("passes", before[-1] + count))
-        shared = right.shared_asking(self.op.k // right.step, rows, before[-1])
+        shared = right.shared_prefetch(self.op.k // right.step, rows, before[-1])
         if shared is None:
             return bands
         shared = replace(shared, share=self.named("share", shared.share), distance=self.named("ahead", shared.distance))
         each = [
             replace(shared, rows=band.tile.rows, first=band.start, before=count) for band, count in zip(bands, before)
         ]
-        return [replace(band, right=replace(right, passes=passes)) for band, passes in zip(bands, each)]
+        return [replace(band, right=replace(right, shared=one)) for band, one in zip(bands, each)]
 
     def _vector_bytes(self, right: Right) -> int:
         """Memory that one vector of columns takes over the tile's k."""

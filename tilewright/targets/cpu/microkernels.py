@@ -76,8 +76,8 @@ class MicroKernel:
         loaded = ir.Buffer("loaded", (tile.vectors * right.loaded.lanes,), right.loaded.scalar, "register")
 
         def fetch(j: ir.Expr) -> list[ir.Statement]:
-            asking = right.ahead(vector + j, position, row)
-            return [*asking, ir.Store(loaded, (j * right.loaded.lanes,), right.load(vector + j, position))]
+            prefetches = right.ahead(vector + j, position, row)
+            return [*prefetches, ir.Store(loaded, (j * right.loaded.lanes,), right.load(vector + j, position))]
 
         statements: list[ir.Statement] = [ir.Allocate(loaded), *loop("j", 0, tile.vectors, fetch, "unroll")]
         first = position * right.step

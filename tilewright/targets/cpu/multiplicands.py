@@ -15,25 +15,24 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import DotInstruction, OperandPlan
-from tilewright.targets.cpu.requests import Requests
-from tilewright.targets.cpu.requests import ask as ask_for
+from tilewright.targets.cpu.prefetch import Prefetch, prefetch_line
 from tilewright.targets.cpu.vectors import loop, reinterpret, splat, splat_const
 
 TILE_AHEAD = 64
-"""How many lines ahead a stream from memory is asked for where a matrix unit takes sixteen of them at a time."""
+"""How many lines ahead a stream from memory is prefetched where a matrix unit takes sixteen of them at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
-    """Rows that pass over one panel tile after tile: each asks for a share of what comes next, not all for all of it.
+class SharedPrefetch:
+    """Row tiles that reuse a panel split the prefetch of the next panel among them.
 
     Attributes
     ----------
-    loads : of one pass.
-    distance : elements from a place in the tile to the same place in the one that is read next.
-    share : elements of that tile for which each load asks.
-    rows, first : of one pass, and the row that the first one begins with.
-    before : passes of other rows over the same panel.
+    loads : of one row tile.
+    distance : elements from a place in the panel's tile to the same place in the one that is read next.
+    share : elements of the next tile that each load prefetches.
+    rows, first : of a row tile, and the row that the first one begins with.
+    before : row tiles of other bands that use the same panel before.
     """
 
     loads: int
@@ -44,7 +43,7 @@ class Passes:
     before: ir.Extent = 0
 
     def number(self, row: ir.Expr) -> ir.Expr:
-        """The number of the pass that begins with a row."""
+        """The number of the row tile that begins with a row."""
         here = (row - self.first) // self.rows
         return here + self.before
 
@@ -149,8 +148,8 @@ class PanelRight:
     memory : one-dimensional; bytes for codes of fewer than eight bits, else elements.
     element : the logical element type.
     first_panel, first_load : where the tile begins, in panels and in loads.
-    requests : how it is asked for ahead of time, where it comes from main memory.
-    passes : how rows share the asking, where several pass over a panel.
+    prefetch : where it comes from main memory.
+    shared : where several row tiles reuse a panel.
     beyond : how many panels on the one lies that is read next after the end of another.
     """
 
@@ -160,8 +159,8 @@ class PanelRight:
     plan: OperandPlan
     first_panel: ir.Expr
     first_load: ir.Expr
-    requests: Requests | None = None
-    passes: Passes | None = None
+    prefetch: Prefetch | None = None
+    shared: SharedPrefetch | None = None
     beyond: int = 1
 
     @property
@@ -186,19 +185,18 @@ class PanelRight:
 
     @property
     def _soon(self) -> int:
-        """Elements from what is read to what a single row asks for: panels side by side are one stream, and asked for
-        as one that is fast."""
-        assert self.requests is not None
-        return (self.layout.beside + 1) // 2 * self.requests.distance // self.memory.dtype.storage_bytes
+        """Elements from what is read to what a single row prefetches: panels side by side are one fast stream."""
+        assert self.prefetch is not None
+        return (self.layout.beside + 1) // 2 * self.prefetch.distance // self.memory.dtype.storage_bytes
 
-    def shared_asking(self, loads: int, rows: ir.Extent, passes: ir.Extent) -> Passes | None:
-        """How so many passes of rows over tiles of `loads` share the asking; None where a tile is soon read.
+    def shared_prefetch(self, loads: int, rows: ir.Extent, passes: ir.Extent) -> SharedPrefetch | None:
+        """How so many row tiles (`passes`) over tiles of `loads` share the prefetch; None where a tile is read soon.
 
-        They ask for the tile that is read next, but for a single row, which reads as fast as memory answers.
+        They prefetch the tile that is read next; a single row, which reads at the memory's rate, does not.
         """
         size, whole, beside = self._memory_elements, self.layout.loads, self.layout.beside
         bytes_ = loads * size * self.memory.dtype.storage_bytes
-        if self.requests is None or bytes_ < 2 * self.requests.distance:
+        if self.prefetch is None or bytes_ < 2 * self.prefetch.distance:
             return None
         groups = -(-self.beyond // beside)
         to_next_panel = (groups * whole - self.first_load) * (beside * size)
@@ -210,7 +208,7 @@ class PanelRight:
             INT32, ir.binary("gt", ir.cast(ir.expr(rows), INT32), ir.const(1)), ir.expr(distance), ir.const(self._soon)
         )
         share = ir.index_binary("max", size // ir.index_binary("max", passes, 1), 1)
-        return Passes(loads, distance, share)
+        return SharedPrefetch(loads, distance, share)
 
     def load(self, vector: ir.Expr, position: ir.Expr) -> ir.Expr:
         value: ir.Expr = ir.Load(self.loaded, self.memory, (self.place(vector, position),))
@@ -226,29 +224,28 @@ class PanelRight:
         return first * self._memory_elements
 
     def ahead(self, vector: ir.Expr, position: ir.Expr, row: ir.Expr | None = None) -> list[ir.Statement]:
-        if self.requests is None:
+        if self.prefetch is None:
             return []
-        if self.passes is None or row is None:
+        if self.shared is None or row is None:
             place = self.place(vector, position) + self._soon
         else:
-            step = self.passes.number(row) * self.passes.loads + position
-            ahead = step * self.passes.share * self.layout.beside
-            place = self.place(vector, ir.const(0)) + self.passes.distance + ahead
-        return [self.requests.line(self.memory, place)]
+            step = self.shared.number(row) * self.shared.loads + position
+            ahead = step * self.shared.share * self.layout.beside
+            place = self.place(vector, ir.const(0)) + self.shared.distance + ahead
+        return [self.prefetch.line(self.memory, place)]
 
     def tile_ahead(
         self, loads: int, words: int, passes: int, number: ir.Expr
     ) -> Callable[[ir.Expr, ir.Expr], list[ir.Statement]]:
-        """What asks for later loads while a tile of `words` of them is multiplied, in the given one of several passes
-        of rows.
+        """What prefetches later loads while a tile of `words` of them is multiplied, in one of several row tiles.
 
-        One pass asks for what follows in the panel, several share what they ask for of the next tile of so many
+        A single row tile prefetches what follows in the panel; several share the prefetch of the next tile of so many
         `loads`.
         """
         size = self._memory_elements
 
-        def ask(vector: ir.Expr, position: ir.Expr) -> list[ir.Statement]:
-            if self.requests is None:
+        def request(vector: ir.Expr, position: ir.Expr) -> list[ir.Statement]:
+            if self.prefetch is None:
                 return []
             if passes == 1:
                 first = self.place(vector, position) + TILE_AHEAD * size
@@ -260,11 +257,11 @@ class PanelRight:
                 first = self.place(vector, ir.const(0)) + distance + done * (count * size)
 
             def line(number: ir.Expr) -> list[ir.Statement]:
-                return [ask_for(self.memory, first + number * size)]
+                return [prefetch_line(self.memory, first + number * size)]
 
             return loop("line", 0, count, line, "unroll")
 
-        return ask
+        return request
 
     def _flipped(self, value: ir.Expr) -> ir.Expr:
         """Codes with their sign bit inverted, where the plan adds half their range."""

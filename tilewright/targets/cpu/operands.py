@@ -21,7 +21,7 @@ from tilewright.passes.tile.processors.forward_operands import SOURCES, shift_en
 from tilewright.passes.tile.processors.plan_operand_layouts import FEW_ROWS, PhysicalOperand, physical_operand
 from tilewright.targets.cpu.microkernels import multiply
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right, RowsRight
-from tilewright.targets.cpu.requests import requests_of
+from tilewright.targets.cpu.prefetch import prefetch_of
 from tilewright.targets.cpu.vectors import is_multiple, load_vector, loop, reinterpret, splat_const
 
 SCALES_AHEAD = 4
@@ -159,9 +159,9 @@ class Operands:
         else:  # the last tile hangs over the end of k, where the memory ends too
             left = ir.index_binary("max", layout.loads - first, 0)
             self.loads = self.named("loads", ir.index_binary("min", left, tile_loads))
-        requests = requests_of(self.context.arch) if op.b.buffer.scope == "global" else None
+        prefetch = prefetch_of(self.context.arch) if op.b.buffer.scope == "global" else None
         beyond = -(-op.n // self.lanes)
-        return PanelRight(physical.memory, layout, stored, plan, panel, first, requests, beyond=beyond)
+        return PanelRight(physical.memory, layout, stored, plan, panel, first, prefetch, beyond=beyond)
 
     def _panels_in_scratch(self, at: Callable[[ir.Expr, ir.Expr], tuple[ir.Expr, ...]]) -> PanelRight:
         """A copy of b in panels; columns beyond the last are never stored, so they may hold anything."""
@@ -235,15 +235,15 @@ class Operands:
     def _ask_for_scales(self, scale: ir.Region, along_k: int) -> list[ir.Statement]:
         """Requests for the factors of products to come, which lie lines of a page of their own apart."""
         arch = self.context.arch
-        per_line, requests = arch.line_bytes // scale.dtype.storage_bytes, requests_of(arch)
+        per_line, prefetch = arch.line_bytes // scale.dtype.storage_bytes, prefetch_of(arch)
         ahead = max(SCALES_AHEAD, 2 * along_k)
 
-        def ask(block: ir.Expr, line: ir.Expr) -> list[ir.Statement]:
+        def request(block: ir.Expr, line: ir.Expr) -> list[ir.Statement]:
             *outer, row, column = scale.starts
-            return [requests.line(scale.buffer, *outer, row + block + ahead, column + line * per_line)]
+            return [prefetch.line(scale.buffer, *outer, row + block + ahead, column + line * per_line)]
 
         lines = -(-self.op.n // per_line)
-        return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: ask(block, line)))
+        return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: request(block, line)))
 
     def _beside(self, scale: ir.Region) -> bool:
         """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in

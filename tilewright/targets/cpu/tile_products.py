@@ -92,7 +92,7 @@ class TileProduct(VectorProduct):
             return None
         panels = super()._panels_in_place(physical)
         if panels is not None and physical.leading:  # a workspace, which a kernel before has just written
-            return replace(panels, requests=None)
+            return replace(panels, prefetch=None)
         return panels
 
     # Loops --------------------------------------------------------------------------------------

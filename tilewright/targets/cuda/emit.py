@@ -12,9 +12,9 @@ from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.printer import CudaPrinter
-from tilewright.targets.cuda.toolkit import HEADER, speaks_toolkit
+from tilewright.targets.cuda.toolkit import HEADER, uses_toolkit
 from tilewright.targets.gpu import emit as gpu
-from tilewright.targets.gpu.emit import Dialect, KernelText, speaks
+from tilewright.targets.gpu.emit import Dialect, KernelText, prints_or_asserts
 
 
 def emit(function: ir.Function, arch: Arch) -> Source:
@@ -29,8 +29,8 @@ def _includes(function: ir.Function) -> list[str]:
         for call in find(function, ir.Call)
         if call.function.startswith(("wgmma_ss", "wgmma_rs", "wgmma_sparse"))
     }
-    spoken = ["tilewright_debug.cuh"] if speaks(function) else []
-    toolkit = [HEADER] if speaks_toolkit(function) else []
+    spoken = ["tilewright_debug.cuh"] if prints_or_asserts(function) else []
+    toolkit = [HEADER] if uses_toolkit(function) else []
     return ["tilewright_cuda.cuh", *spoken, *toolkit, *sorted(called)]
 
 
@@ -46,7 +46,7 @@ class CudaKernel(KernelText):
     def make_printer(self, names: Names) -> CudaPrinter:
         threads, arch = self.kernel.num_threads, self.arch
         registers = arch.launch_registers(threads, self.blocks) if isinstance(arch, CudaArch) else 255
-        return CudaPrinter(names, registers, speaks_toolkit(self.function))
+        return CudaPrinter(names, registers, uses_toolkit(self.function))
 
     def head(self, name: str) -> list[str]:
         for param in self.parameters:

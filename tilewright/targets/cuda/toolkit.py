@@ -39,7 +39,7 @@ def named_toolkits() -> Iterator[Path]:
     return (Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name))
 
 
-def speaks_toolkit(function: Function) -> bool:
+def uses_toolkit(function: Function) -> bool:
     """Whether a text of the author's has CUDA's names, or templates that may compute with small floats, and none of the
     vocabulary's names."""
     text = "\n".join(function.attribute("sources", ()))

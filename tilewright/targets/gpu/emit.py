@@ -93,7 +93,7 @@ def _check_types(node: object, span: Span | None, arch: Arch, types: Container[s
             _check_types(child, span, arch, types)
 
 
-def speaks(function: ir.Function) -> bool:
+def prints_or_asserts(function: ir.Function) -> bool:
     """Whether a kernel prints or asserts."""
     found = (node for kernel in kernels(function) for node in find(kernel, ir.Assert, ir.Call))
     return any(isinstance(node, ir.Assert) or node.function == "print_line" for node in found)
@@ -148,7 +148,7 @@ def unsettled_buffers(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     return found.reads if dependent else found.reads & found.writes
 
 
-def hands_over_tensors(kernel: ir.Kernel) -> bool:
+def exchanges_tensors(kernel: ir.Kernel) -> bool:
     """Whether a barrier stands between two accesses of a tensor of which one writes, or threads tell other blocks what
     theirs has written: only then do barriers order global memory, too."""
     walk = _Handing()
@@ -177,7 +177,7 @@ class _Handing:
                 self.read_before |= self.read
                 self.written_before |= self.written
             else:
-                self.found |= isinstance(node, ir.Call) and _speaks_for_others(node)
+                self.found |= isinstance(node, ir.Call) and _publishes_for_others(node)
                 self._access(*accesses(node))
         self._access(*accesses(body))
         again = isinstance(body, (ir.For, ir.While)) and any(map(_is_barrier, find(body, ir.Call)))
@@ -201,7 +201,7 @@ def _is_barrier(node: ir.Record) -> bool:
     return isinstance(node, ir.Call) and node.function.startswith("sync_threads")
 
 
-def _speaks_for_others(call: ir.Call) -> bool:
+def _publishes_for_others(call: ir.Call) -> bool:
     """Whether a call may order what other threads of its block did before a barrier: a flag, the author's own text."""
     ordered = call.function.startswith("atomic_") and call.arguments[-1] in ("acquire", "release", "acq_rel", "seq_cst")
     return ordered or call.function == "call_extern"

@@ -13,7 +13,7 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.gpu import emit as gpu
-from tilewright.targets.gpu.emit import Dialect, KernelText, hands_over_tensors
+from tilewright.targets.gpu.emit import Dialect, KernelText, exchanges_tensors
 from tilewright.targets.gpu.expressions import in_bytes
 from tilewright.targets.gpu.printer import GpuPrinter
 from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
@@ -215,7 +215,7 @@ class HipKernel(KernelText):
 
     def make_printer(self, names: Names) -> HipPrinter:
         printer = HipPrinter(names)
-        printer.shares_tensors = hands_over_tensors(self.kernel)
+        printer.shares_tensors = exchanges_tensors(self.kernel)
         printer.carried = carried_registers(self.kernel.body)
         rest: ir.Expr = ir.Call(INT32, "first_of_wave", ())
         extents = self.kernel.threads

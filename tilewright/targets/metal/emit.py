@@ -15,7 +15,7 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names
 from tilewright.targets.gpu import emit as gpu
-from tilewright.targets.gpu.emit import Dialect, KernelText, hands_over_tensors
+from tilewright.targets.gpu.emit import Dialect, KernelText, exchanges_tensors
 from tilewright.targets.gpu.headers import COMMON
 from tilewright.targets.metal.printer import KEYWORDS, TYPES, MetalPrinter
 from tilewright.texts import read_text
@@ -104,7 +104,7 @@ class MetalKernel(KernelText):
 
     def make_printer(self, names: Names) -> MetalPrinter:
         printer = MetalPrinter(names)
-        printer.shares_tensors = hands_over_tensors(self.kernel)
+        printer.shares_tensors = exchanges_tensors(self.kernel)
         return printer
 
     def signature(self, name: str, parameters: str) -> list[str]:

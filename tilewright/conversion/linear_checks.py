@@ -22,7 +22,7 @@ _SAID_OF_A_TENSOR = {
 _QUESTIONS = {"getattr", "hasattr", "id", "isinstance"}
 
 
-def means_more(module: Any) -> str | None:
+def quantised_elsewhere(module: Any) -> str | None:
     """What says that a layer's weight is no matrix of numbers: another library has quantised it; None where it is one.
 
     A tensor of a class that another library made, scales or packed codes beside it (compressed-tensors, transformers'
@@ -36,7 +36,7 @@ def means_more(module: Any) -> str | None:
     return f"{beside[0]} beside its weight" if beside else None
 
 
-def computes_alike(module: Any) -> bool:
+def computes_as_linear(module: Any) -> bool:
     """Whether a layer of a subclass of `torch.nn.Linear` computes what that does: some have one for the sake of
     rounding or of a name.
 
@@ -77,7 +77,7 @@ def _multiplies(kind: Any) -> bool:
             return False
 
 
-def weights_taken(modules: Mapping[str, Any]) -> set[str]:
+def borrowed_weights(modules: Mapping[str, Any]) -> set[str]:
     """Names of the modules of a model whose weight another one computes with, where it does not call the module.
 
     That is an owner's ``self.name.weight``, and ``block.attention.output.weight`` of anyone above. Forwards are read

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import tilewright
-from tilewright.conversion.alike import computes_alike, weights_taken
+from tilewright.conversion.linear_checks import borrowed_weights, computes_as_linear
 from tilewright.errors import CannotQuantize
 
 K, N = 32, 32
@@ -60,12 +60,12 @@ def test_subclasses_that_compute_something_else_stay(kind: Any) -> None:
     model = torch.nn.ModuleList([torch.nn.Linear(K, N), kind()])
     tilewright.quantize(model, "int8-g32")
     assert isinstance(model[0], tilewright.Linear) and not isinstance(model[1], tilewright.Linear)
-    assert not computes_alike(model[1])
+    assert not computes_as_linear(model[1])
 
 
 def test_weights_of_eight_bits_without_their_scales_are_no_numbers() -> None:
     layer = WithANameOfItsOwn(K, N)
-    assert computes_alike(layer) and not computes_alike(layer.to(torch.float8_e4m3fn))
+    assert computes_as_linear(layer) and not computes_as_linear(layer.to(torch.float8_e4m3fn))
 
 
 class OfBytes(torch.Tensor):
@@ -184,7 +184,9 @@ class Heir(Owner):
 @pytest.mark.parametrize("kind", [Owner, Heir])
 def test_weights_that_their_owner_takes(kind: type[Owner]) -> None:
     owner, x = kind().eval(), torch.randn(3, K)
-    assert weights_taken(dict(owner.named_modules())) == {name for name in owner._modules if name.startswith("taken")}
+    assert borrowed_weights(dict(owner.named_modules())) == {
+        name for name in owner._modules if name.startswith("taken")
+    }
     expected = owner(x)
     tilewright.quantize(owner, "int8-g32")
     assert all(isinstance(part, tilewright.Linear) != name.startswith("taken") for name, part in owner._modules.items())
@@ -194,7 +196,7 @@ def test_weights_that_their_owner_takes(kind: type[Owner]) -> None:
 def test_a_way_that_a_module_is_set_to_is_read() -> None:
     owner = Owner(slow=True)
     owner.parts = 2
-    assert "exact" in weights_taken(dict(owner.named_modules()))
+    assert "exact" in borrowed_weights(dict(owner.named_modules()))
 
 
 class Rescaling(torch.nn.Module):
@@ -212,5 +214,5 @@ class Rescaling(torch.nn.Module):
 
 
 def test_weights_that_somebody_above_takes() -> None:
-    found = weights_taken(dict(Rescaling().named_modules()))
+    found = borrowed_weights(dict(Rescaling().named_modules()))
     assert {name for name in found if ".exact" in name} == {"layers.0.output.exact", "layers.1.output.exact"}

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.conversion.methods import OURS
 from tilewright.conversion.readers import Tensors, blocks_of
 from tilewright.conversion.settings import Settings
-from tilewright.conversion.words import OURS
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.files import CODES, METADATA, stack_note
 from tilewright.quant.importers.bitsandbytes import STATES
@@ -54,7 +54,7 @@ _BESIDE = ("bias",)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
 
 
-def check_rest(tensors: Tensors, found: list[Layer], settings: Settings, forms: Mapping[str, object]) -> None:
+def check_unread(tensors: Tensors, found: list[Layer], settings: Settings, forms: Mapping[str, object]) -> None:
     """Whether what no reader takes belongs to no weight.
 
     Parameters
