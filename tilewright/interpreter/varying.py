@@ -7,7 +7,7 @@ decides what is stored in it.  The rest of a block's buffers belong to the whole
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.ir import INTRINSICS, children, find, has_effect, mentioned, nodes, own_writes, root, updates, walk
@@ -40,8 +40,8 @@ class Varying:
     instances: dict[str, int] = field(default_factory=dict)
 
 
-def find_varying(kernel: Kernel) -> Varying:
-    """Find what differs between the threads of a block."""
+def find_varying(kernel: Kernel, known: Collection[Var | Buffer] = ()) -> Varying:
+    """Find what differs between the threads of a block, where some names are known to."""
     mentions: dict[Statement, frozenset[Var | Buffer]] = {}
     for statement in _statements(kernel.body):
         mentions[statement] = frozenset(_own_names(statement))
@@ -55,9 +55,9 @@ def find_varying(kernel: Kernel) -> Varying:
         for statement in _statements(role.body):
             if any(root(one) not in inside and root(one).scope in PRIVATE for one in own_writes(statement)):
                 mentions[statement] |= {kernel.thread_vars[0]}
-    result = Varying(set(kernel.thread_vars))
+    result = Varying({*kernel.thread_vars, *known})
     result.instances = {node.name: node.instances for node in mentions if isinstance(node, nodes.Role)}
-    if not any(var in names for names in mentions.values() for var in kernel.thread_vars):
+    if all(map(result.names.isdisjoint, mentions.values())):
         return result
     analysis = _Analysis(mentions, result)
     size = -1

@@ -35,10 +35,25 @@ from itertools import groupby
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
-from tilewright.ir import BOOL, INT32, INTRINSICS, Rewriter, changed, find, having, holds, root, substitute, walk
+from tilewright.interpreter.varying import PRIVATE, find_varying
+from tilewright.ir import (
+    BOOL,
+    INT32,
+    INTRINSICS,
+    Rewriter,
+    changed,
+    children,
+    find,
+    having,
+    holds,
+    mentioned,
+    root,
+    substitute,
+    updates,
+    walk,
+)
 from tilewright.ir import nodes as ir
 from tilewright.passes import Context, fresh, map_kernels, reads_nothing, redirected
-from tilewright.passes.lower.thread_differences import PRIVATE, ThreadDifferences, statements_under
 
 
 class NeedsWarps(TilewrightError):
@@ -62,9 +77,15 @@ def lower_threads(function: ir.Function, context: Context) -> ir.Function:
 def _lower_kernel(kernel: ir.Kernel) -> ir.Kernel:
     if not any(
         node in kernel.thread_vars or _is_barrier(node) or _is_collective_call(node) for node in walk(kernel.body)
-    ) and not ThreadDifferences.updates(kernel.body):
+    ) and not _updates(kernel.body):
         return replace(kernel, threads=(1, 1, 1))
     return replace(kernel, body=_Threads(kernel).kernel(), threads=(1, 1, 1))
+
+
+def _updates(node: ir.Statement) -> bool:
+    """Whether each thread changes memory by what is there: not in parallel loops, whose iterations do so in turn."""
+    inside = walk(node, lambda found: not isinstance(found, ir.Parallel))
+    return any(isinstance(one, ir.Statement) and updates(one) for one in inside)
 
 
 def _is_barrier(node: ir.Record) -> bool:
@@ -75,20 +96,20 @@ def _is_collective_call(node: ir.Record) -> bool:
     return isinstance(node, ir.Call) and INTRINSICS[node.function].collective
 
 
-class _Threads(ThreadDifferences):
+class _Threads:
     """One kernel.
 
     Attributes
     ----------
-    vars, buffers : what differs between threads: names, and private memory.
+    names : what differs between threads: variables, and private memory.
     expanded : private memory that lives from one loop over threads to the next, with its memory for all.
     kept : what a name, or a tensor by its address, is for each thread in later loops.
     repeated : names that each loop computes again.
     """
 
     def __init__(self, kernel: ir.Kernel) -> None:
-        super().__init__(kernel)
         self.kernel_node = kernel
+        self.names: set[ir.Var | ir.Buffer] = set()
         self.expanded: dict[ir.Buffer, ir.Buffer] = {}
         self.kept: dict[ir.Var | ir.Buffer, ir.Buffer] = {}
         self.repeated: dict[ir.Var, ir.Let] = {}
@@ -97,8 +118,9 @@ class _Threads(ThreadDifferences):
     def kernel(self) -> ir.Seq:
         body = self.kernel_node.body
         self._check(body)
-        self.find_varying(body)
-        if holds(body, ir.Return) and self.returns_vary(body):
+        while found := {*find_varying(self.kernel_node, self.names).names, *self._own_memory(body)} - self.names:
+            self.names |= found
+        if holds(body, ir.Return) and self._returns_vary(body):
             self.running = ir.Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
@@ -106,23 +128,35 @@ class _Threads(ThreadDifferences):
             made = replace(made, statements=(ir.Allocate(self.running), start, *made.statements))
         return made
 
-    def find_varying(self, body: ir.Seq) -> None:
-        super().find_varying(body)
-        while found := self._stored_alone(body) - self.buffers:
-            self.buffers |= found
-            super().find_varying(body)
+    def varies(self, node: object) -> bool:
+        """Whether `node` mentions something that differs between threads."""
+        if isinstance(node, tuple):
+            return any(map(self.varies, node))
+        return (isinstance(node, ir.Statement) and _updates(node)) or not self.names.isdisjoint(mentioned(node))
 
-    def _stored_alone(self, body: ir.Seq) -> set[ir.Buffer]:
-        """Private memory from outside that statements store into which threads run one by one: each has its own."""
+    def _returns_vary(self, body: ir.Statement, divergent: bool = False) -> bool:
+        if isinstance(body, ir.Return):
+            return divergent
+        if isinstance(body, (ir.If, ir.While)):
+            divergent = divergent or self.varies(body.condition)
+        return any(self._returns_vary(child, divergent) for child in _below(body))
+
+    def _own_memory(self, body: ir.Seq) -> set[ir.Buffer]:
+        """Tensors at an address of each thread's own; and private memory from outside that statements store into which
+        threads run one by one: each has its own."""
         found: set[ir.Buffer] = set()
         for statement in body.statements:
-            if not self.synchronizes(statement):
+            if isinstance(statement, ir.Allocate):
+                found |= (
+                    {statement.buffer} if statement.initial is not None and self.varies(statement.initial) else set()
+                )
+            elif not self.synchronizes(statement):
                 if self.varies(statement):
-                    stores = {root(one.buffer) for one in find(statement, ir.Store) if one.buffer.scope in PRIVATE}
-                    found |= stores - {one.buffer for one in find(statement, ir.Allocate)}
+                    stores = (one.buffer for one in find(statement, ir.Store) if one.buffer.scope in PRIVATE)
+                    found |= set(map(root, stores)) - {one.buffer for one in find(statement, ir.Allocate)}
             elif not isinstance(statement, ir.Parallel):
-                for child in statements_under(statement):
-                    found |= self._stored_alone(child if isinstance(child, ir.Seq) else ir.seq(child))
+                for child in _below(statement):
+                    found |= self._own_memory(child if isinstance(child, ir.Seq) else ir.seq(child))
         return found
 
     def _check(self, body: ir.Seq) -> None:
@@ -155,7 +189,7 @@ class _Threads(ThreadDifferences):
     def _is_single(self, statement: ir.Statement) -> bool:
         """Whether the threads run `statement` one by one: it differs between them."""
         if isinstance(statement, ir.Allocate):
-            return statement.buffer in self.buffers
+            return statement.buffer in self.names
         return self.varies(statement) or (isinstance(statement, ir.Return) and self.running is not None)
 
     def _keep_across(self, pieces: list[list[ir.Statement] | ir.Statement]) -> None:
@@ -178,7 +212,7 @@ class _Threads(ThreadDifferences):
     def _is_known_anywhere(self, value: ir.Expr) -> bool:
         """Whether a value can be computed again in each loop: of what is alike, of threads' indices, of names that are,
         too."""
-        names = {node for node in find(value, ir.Var) if node in self.vars}
+        names = {node for node in find(value, ir.Var) if node in self.names}
         return names <= {*self.repeated, *self.kernel_node.thread_vars}
 
     @staticmethod
@@ -236,17 +270,15 @@ class _Threads(ThreadDifferences):
         """Whether each thread runs the loop for itself, since all that it writes is the thread's own."""
         own = {node.buffer for node in find(loop, ir.Allocate)}
         written = {node.buffer for node in find(loop, ir.Store)} - own
-        return bool(written) and written <= self.buffers
+        return bool(written) and written <= self.names
 
     def _is_block_work(self, branch: ir.If) -> bool:
         """Whether nothing in a branch differs between threads, so that only its condition does; what is made and bound
         in there is of those that come."""
         body = ir.seq(branch.then, branch.otherwise)
-        inside = ThreadDifferences(self.kernel_node)
-        inside.vars |= self.vars - {node.var for node in find(body, ir.Let, ir.For)}
-        inside.buffers |= self.buffers - {node.buffer for node in find(body, ir.Allocate)}
-        inside.find_varying(body)
-        return not inside.varies(body)
+        made = {_made(node) for node in find(body, ir.Let, ir.Allocate)} | {node.var for node in find(body, ir.For)}
+        with having(self, names=find_varying(self.kernel_node.with_body(body), self.names - made).names):
+            return not self.varies(body)
 
     def _once(self, branch: ir.If) -> list[ir.Statement]:
         """Work of the whole block under a condition of its threads: done once where any of them asks for it."""
@@ -385,6 +417,11 @@ class _Leave(Rewriter):
         return ir.Seq((made, ir.If(done, ir.seq(ir.Break() if self.in_loop else ir.Continue()))))
 
     visit_While = visit_For
+
+
+def _below(statement: ir.Statement) -> Iterator[ir.Statement]:
+    """The statements directly below a statement."""
+    return (child for child in children(statement) if isinstance(child, ir.Statement))
 
 
 def _made(statement: ir.Let | ir.Allocate) -> ir.Var | ir.Buffer:
