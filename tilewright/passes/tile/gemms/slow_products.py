@@ -33,7 +33,7 @@ def reason(gemm: Product, refused: str, arch: Arch) -> str | None:
     if gemm.a.dtype != gemm.b.dtype:
         return f"no instruction multiplies {gemm.a.dtype} by {gemm.b.dtype}; give both operands one type"
     far = [region.buffer.name for region in (gemm.a, gemm.b, gemm.c) if region.buffer.scope == "global"]
-    if far and arch.has_threads:
+    if far:
         return (
             f"{' and '.join(far)} of this product {'lies' if len(far) == 1 else 'lie'} in global memory; copy "
             f"tiles of {'it' if len(far) == 1 else 'them'} into shared ones first"
