@@ -157,7 +157,7 @@ def read_back(function: Function, seldom: bool) -> None:
     from tilewright.ir.parser import parse
     from tilewright.ir.printer import print_program
     from tilewright.ir.records import Table, read
-    from tilewright.ir.visitor import walk
+    from tilewright.ir.walking import walk
 
     if seldom and sum(1 for _ in walk(function)) > LARGE:
         return

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tilewright.arith.linear import Linear
 from tilewright.ir import Binary, Buffer, Call, Cast, Const, DType, Expr, Load, Record, Region, Select, Unary, Var
-from tilewright.ir.visitor import children, fields_of, find
+from tilewright.ir.walking import children, fields_of, find
 
 Name: TypeAlias = "Var | Buffer | str"
 """What facts can be about: variables, what buffers hold, what functions give."""

@@ -11,3 +11,4 @@ from tilewright.ir.sizes import *
 from tilewright.ir.structure import *
 from tilewright.ir.substitution import *
 from tilewright.ir.visitor import *
+from tilewright.ir.walking import *

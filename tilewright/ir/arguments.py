@@ -16,7 +16,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Extent, Function, Var
 from tilewright.ir.signature import POINTERS, size_variables, written_parameters
 from tilewright.ir.sizes import arithmetic, evaluate, size_text, solve, told_by
-from tilewright.ir.visitor import variables
+from tilewright.ir.walking import variables
 from tilewright.memory import HOST
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.errors import Span
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.walking import find, walk
 
 LOOPS = (ir.For, ir.Pipelined, ir.While)
 """Loops whose iterations come one after the other."""

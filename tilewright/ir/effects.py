@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.visitor import children, find, walk
+from tilewright.ir.walking import children, find, walk
 
 
 def root(buffer: ir.Buffer) -> ir.Buffer:

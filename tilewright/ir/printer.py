@@ -26,7 +26,8 @@ from tilewright.ir.dtypes import INT32, UINT64
 from tilewright.ir.expression_text import ExpressionText, Names, quoted
 from tilewright.ir.literals import record_fields
 from tilewright.ir.signature import size_variables
-from tilewright.ir.visitor import find, method_of, walk
+from tilewright.ir.visitor import method_of
+from tilewright.ir.walking import find, walk
 
 WIDTH = 110
 """Headers and operators longer than this go over several lines, one operand each."""

@@ -11,7 +11,7 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.expression_rules import expression_problems, extent_problems
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.stages import STAGES, as_strict, between_passes
-from tilewright.ir.visitor import children, find
+from tilewright.ir.walking import children, find
 
 mark_sound = vars(ir.Record)["sound"].__set__
 """Says in a node where nothing was wrong with it: a slot that is written although the node is frozen."""

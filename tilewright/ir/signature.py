@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import root, touched
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.walking import find, walk
 
 POINTERS = "pointers"
 """Function attribute: names of the parameters that are tables of pointers, whose entries are addresses of tensors."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from tilewright.ir.nodes import Binary, Buffer, Cast, Const, Expr, Extent, Function, Select, Unary, Var
-from tilewright.ir.visitor import find, variables
+from tilewright.ir.walking import find, variables
 
 _OPERATIONS: dict[str, Callable[[int, int], int]] = {
     "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,

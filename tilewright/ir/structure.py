@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import fields_of, find, variables
+from tilewright.ir.walking import fields_of, find, variables
 
 
 def same(a: Any, b: Any) -> bool:  # any field's values

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter, Rewritten, find, variables
+from tilewright.ir.visitor import Rewriter, Rewritten
+from tilewright.ir.walking import find, variables
 
 Node = TypeVar("Node")
 

@@ -18,7 +18,8 @@ from tilewright.ir.scope_rules import ScopeRules, mark_sound
 from tilewright.ir.signature import size_variables
 from tilewright.ir.sizes import told_by
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES, Stage, illegal_statements
-from tilewright.ir.visitor import children, holds, method_of
+from tilewright.ir.visitor import method_of
+from tilewright.ir.walking import children, holds
 
 
 def verify(function: ir.Function, *, afresh: bool = True, by_author: bool = True) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
-from tilewright.ir.visitor import children, find, walk
+from tilewright.ir.walking import children, find, walk
 from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend
 from tilewright.language.reaches import certain_accesses, linear
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from tilewright.ir import has_effect, of_views, root, same, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, find, put, with_statements, without_tiles
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, put, with_statements, without_tiles
+from tilewright.ir.walking import find
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from tilewright import errors
 from tilewright.errors import an, near
 from tilewright.ir import ADDRESSED, Buffer, Function, Var, conditional_parameters, dtypes, entry_parameters, evaluate
 from tilewright.ir.arguments import Expectations, TensorView
-from tilewright.ir.visitor import buffers, variables
+from tilewright.ir.walking import buffers, variables
 from tilewright.runtime.tensors import Array, allocator_like, allocator_on, is_tensor, table_of, tensor_view
 
 

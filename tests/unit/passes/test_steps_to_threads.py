@@ -11,7 +11,7 @@ from tilewright.errors import BarrierMisuse, TilewrightError
 from tilewright.ir.nodes import Buffer, Function, Roles
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
-from tilewright.ir.visitor import find
+from tilewright.ir.walking import find
 from tilewright.layout.panels import PanelLayout
 from tilewright.passes.context import Context, Facts, Pass
 from tilewright.passes.lower.apply_operand_layouts import apply_packed_layouts

@@ -10,7 +10,7 @@ import pytest
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.ir.visitor import kernels
+from tilewright.ir.walking import kernels
 from tilewright.passes.context import Context
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.targets.cuda.arch import arch

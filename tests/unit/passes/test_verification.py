@@ -14,7 +14,8 @@ from tilewright.compiler import compile_function
 from tilewright.errors import InternalError
 from tilewright.ir import INT32, Allocate, Binary, Const, Function, Let, Load, Region, Statement, Store, Var, const
 from tilewright.ir.verifier import violations
-from tilewright.ir.visitor import Rewriter, find
+from tilewright.ir.visitor import Rewriter
+from tilewright.ir.walking import find
 from tilewright.options import override
 from tilewright.passes.context import Context, Schedule
 from tilewright.passes.manager import Step, run_passes

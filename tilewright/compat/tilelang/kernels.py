@@ -17,7 +17,7 @@ from tilewright.compat.tilelang.profiler import Profiler
 from tilewright.compat.tilelang.targets import request
 from tilewright.compat.tilelang.tensors import KernelParam, TensorSupplyType, as_torch
 from tilewright.ir.nodes import Function
-from tilewright.ir.visitor import kernels as kernels_of
+from tilewright.ir.walking import kernels as kernels_of
 from tilewright.language import PrimFunc
 from tilewright.language.compiler_flags import said_before
 from tilewright.runtime.kernel import Kernel

@@ -34,7 +34,8 @@ from typing import Any
 
 from tilewright.ir import INTRINSICS, conjunction, conjuncts, key, root, substitute
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewritten, children, find, listed, walk
+from tilewright.ir.visitor import Rewritten, listed
+from tilewright.ir.walking import children, find, walk
 from tilewright.ops.base import zero
 from tilewright.passes import Context, ScopedRewriter, bind_loop, fresh, holders
 

@@ -43,7 +43,8 @@ from dataclasses import replace
 from tilewright.errors import ChannelMisuse
 from tilewright.ir import INT32, INTRINSICS, UINT32, UPDATES, perform, performed
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, listed
+from tilewright.ir.walking import find, holds, walk
 from tilewright.ops import CP_ASYNC, SYNC, Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, mechanisms_of, ring_of

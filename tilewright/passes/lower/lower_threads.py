@@ -35,7 +35,7 @@ from itertools import groupby
 from typing import Any
 
 from tilewright.errors import Span, TilewrightError
-from tilewright.interpreter.varying import PRIVATE, find_varying
+from tilewright.interpreter.varying import PRIVATE, find_varying, is_exchange
 from tilewright.ir import (
     BOOL,
     INT32,
@@ -76,7 +76,7 @@ def lower_threads(function: ir.Function, context: Context) -> ir.Function:
 
 def _lower_kernel(kernel: ir.Kernel) -> ir.Kernel:
     if not any(
-        node in kernel.thread_vars or _is_barrier(node) or _is_collective_call(node) for node in walk(kernel.body)
+        node in kernel.thread_vars or _is_barrier(node) or _is_collective(node) for node in walk(kernel.body)
     ) and not _updates(kernel.body):
         return replace(kernel, threads=(1, 1, 1))
     return replace(kernel, body=_Threads(kernel).kernel(), threads=(1, 1, 1))
@@ -92,7 +92,7 @@ def _is_barrier(node: ir.Record) -> bool:
     return isinstance(node, ir.Call) and node.function == "sync_threads"
 
 
-def _is_collective_call(node: ir.Record) -> bool:
+def _is_collective(node: ir.Record) -> bool:
     return isinstance(node, ir.Call) and INTRINSICS[node.function].collective
 
 
@@ -160,17 +160,13 @@ class _Threads:
         return found
 
     def _check(self, body: ir.Seq) -> None:
-        for statement in walk(body):
-            if not isinstance(statement, ir.Statement):
-                continue
-            for node in _own_expressions(statement):
-                if _is_collective_call(node) and not _is_barrier(node):
-                    raise NeedsWarps(
-                        f"{node.function} exchanges values between the threads of a warp, which this machine "
-                        "does not have",
-                        span=statement.span,
-                        hint="run the kernel on a GPU, or on this machine with kernel.emulate(...)",
-                    )
+        for statement in filter(is_exchange, find(body, ir.Statement)):
+            first = next(one for one in find(statement, ir.Call) if _is_collective(one) and not _is_barrier(one))
+            raise NeedsWarps(
+                f"{first.function} exchanges values between the threads of a warp, which this machine does not have",
+                span=statement.span,
+                hint="run the kernel on a GPU, or on this machine with kernel.emulate(...)",
+            )
 
     # Splitting
 
@@ -426,15 +422,6 @@ def _below(statement: ir.Statement) -> Iterator[ir.Statement]:
 
 def _made(statement: ir.Let | ir.Allocate) -> ir.Var | ir.Buffer:
     return statement.var if isinstance(statement, ir.Let) else statement.buffer
-
-
-def _own_expressions(statement: ir.Statement) -> Iterator[Any]:
-    """Nodes in the expressions of a statement, not those of statements inside it."""
-    return (
-        node
-        for node in walk(statement, lambda n: n is statement or not isinstance(n, ir.Statement))
-        if isinstance(node, ir.Expr)
-    )
 
 
 def _without_barriers(statement: ir.Statement) -> ir.Statement:

@@ -25,7 +25,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import Call, Function, Kernel, Return, Seq, Statement, perform, performed, seq
-from tilewright.ir.visitor import Rewriter, find, with_statements
+from tilewright.ir.visitor import Rewriter, with_statements
+from tilewright.ir.walking import find
 from tilewright.passes.context import Context
 from tilewright.passes.tile.grids.drop_dependent_launch import WORDS
 

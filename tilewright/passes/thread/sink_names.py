@@ -26,7 +26,8 @@ In front of the loop nothing hides their latency, about 200 cycles for each divi
 from __future__ import annotations
 
 from tilewright.ir.nodes import Assume, Call, Evaluate, For, Function, Let, Load, Seq, Statement, Var, While
-from tilewright.ir.visitor import Rewriter, Rewritten, find, variables
+from tilewright.ir.visitor import Rewriter, Rewritten
+from tilewright.ir.walking import find, variables
 from tilewright.passes.context import Context
 
 

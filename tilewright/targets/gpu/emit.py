@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tilewright.errors import InternalError, MissingCapability, Span
 from tilewright.ir import BOOL, DType, accesses, key, own, own_names, root, size_variables, touched, written_parameters
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import children, find, kernels, walk
+from tilewright.ir.walking import children, find, kernels, walk
 from tilewright.machine.arch import Arch
 from tilewright.passes.thread.plan_shared_memory import BYTES, OFFSETS, shared_allocations
 from tilewright.targets.base import Source

@@ -9,7 +9,7 @@ from cuda_gemm import matmul, on, operands, product
 import tilewright.language as T
 from tilewright.errors import PipelinePlanError
 from tilewright.interpreter import interpret
-from tilewright.ir.visitor import kernels
+from tilewright.ir.walking import kernels
 from tilewright.targets.cuda.compiler import compile_text
 
 SCHEDULES = [("late", 0), ("early", 0), ("random", 1)]

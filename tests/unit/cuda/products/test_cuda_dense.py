@@ -7,7 +7,7 @@ import pytest
 from cuda_gemm import operands, product
 
 import tilewright
-from tilewright.ir.visitor import kernels as kernels_of
+from tilewright.ir.walking import kernels as kernels_of
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import MANY, DenseProduct, parts_for

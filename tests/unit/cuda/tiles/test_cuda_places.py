@@ -6,7 +6,7 @@ from cuda_gemm import on
 
 import tilewright
 import tilewright.language as T
-from tilewright.ir.visitor import kernels
+from tilewright.ir.walking import kernels
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.targets.cuda.compiler import compile_text
 

@@ -24,7 +24,8 @@ from dataclasses import replace
 
 from tilewright.errors import GridTooLarge
 from tilewright.ir import UINT32, Allocate, Buffer, Call, Function, Kernel, Region, const
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, find
+from tilewright.ir.visitor import Rewriter, Rewritten, changed
+from tilewright.ir.walking import find
 from tilewright.passes.context import Context
 
 GRID_SYNC = "grid_sync"

@@ -19,7 +19,8 @@ from typing import Any
 
 from tilewright.errors import LayoutConflict
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import changed, declared, find, walk
+from tilewright.ir.visitor import changed
+from tilewright.ir.walking import declared, find, walk
 from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.machine.arch import Arch
 from tilewright.ops import Copy, Product, Reduce, Transpose

@@ -51,7 +51,8 @@ from typing import Any
 
 from tilewright.ir import bodies, header, root, touched, uses
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, declared, find, put, walk, without_tiles
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, put, without_tiles
+from tilewright.ir.walking import declared, find, walk
 from tilewright.layout import Layout, expand
 from tilewright.machine.arch import Arch
 from tilewright.ops import CP_ASYNC, SYNC, Copy

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.ir import Expr, Function, If, Load, Parallel, Select, Seq, Statement, Store, has_effect, key
-from tilewright.ir.visitor import Rewriter, Rewritten, having, walk
+from tilewright.ir.visitor import Rewriter, Rewritten, having
+from tilewright.ir.walking import walk
 from tilewright.passes.context import Context
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from tilewright.ir import Allocate, Buffer, Call, Expr, If, Let, Load, Pipelined, Seq, Statement, Var, has_effect, root
-from tilewright.ir.visitor import find, walk
+from tilewright.ir.walking import find, walk
 
 Opened = list[tuple[Statement, tuple[Expr, ...]]]
 """Statements with the conditions that they stand under, outermost first."""

@@ -7,7 +7,7 @@ every pass over them goes to slower memory.  A tile that is only added to sums o
 from __future__ import annotations
 
 from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Function, Kernel, Region, Store, TileOperator
-from tilewright.ir.visitor import declared, find, kernels, walk
+from tilewright.ir.walking import declared, find, kernels, walk
 from tilewright.passes.context import Context
 
 TILE_SCOPES = ("shared", "fragment", "local")

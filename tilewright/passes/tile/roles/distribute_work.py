@@ -42,7 +42,8 @@ from tilewright.interpreter.varying import find_varying, is_exchange
 from tilewright.ir import INT32, LEAVING, LOOPS, flattened, header, leaving, mentioned, performed, substitute
 from tilewright.ir import nodes as ir
 from tilewright.ir.effects import own_writes, root, uses
-from tilewright.ir.visitor import Rewriter, Rewritten, find, holds, listed, with_statements
+from tilewright.ir.visitor import Rewriter, Rewritten, listed, with_statements
+from tilewright.ir.walking import find, holds
 from tilewright.language.divisions import divide, parts_work
 from tilewright.language.shared_work import is_dealt, is_shared_work
 from tilewright.passes import Context, counted_off, map_kernels

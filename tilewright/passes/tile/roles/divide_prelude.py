@@ -7,7 +7,7 @@ Initialisation of registers and everything else goes to the role that needs it, 
 from __future__ import annotations
 
 from tilewright.ir import Allocate, Assume, Call, Let, Parallel, Return, Statement, Touched, Var, has_effect, touched
-from tilewright.ir.visitor import find, holds, variables
+from tilewright.ir.walking import find, holds, variables
 from tilewright.passes.tile.roles.plan_channels import ProducerPlan
 from tilewright.passes.tile.roles.role_analysis import PRIVATE
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
-from tilewright.ir.visitor import children, kernels
+from tilewright.ir.walking import children, kernels
 from tilewright.ops import Atomic, Copy
 from tilewright.passes.context import Context
 
