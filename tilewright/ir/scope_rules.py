@@ -1,4 +1,4 @@
-"""Checks of names and of what mentions them: bound once, used where in scope, in memory that a stage has."""
+"""Checks of names and their uses: each is bound once, used in scope, and in memory that exists at the stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.ir.stages import STAGES, as_strict, between_passes
 from tilewright.ir.walking import children, find
 
 mark_sound = vars(ir.Record)["sound"].__set__
-"""Says in a node where nothing was wrong with it: a slot that is written although the node is frozen."""
+"""Marks a node that was checked without a finding: a slot that is written although the node is frozen."""
 
 
 class ScopeRules:
@@ -47,7 +47,7 @@ class ScopeRules:
 
     @contextmanager
     def naming(self) -> Iterator[tuple[set[ir.Var | ir.Buffer], set[ir.Var | ir.Buffer]]]:
-        """The names that what is checked inside mentions, and those that it binds itself."""
+        """Record the names that are used inside, and those that are bound inside."""
         used, binds = self.used, self.binds
         self.used, self.binds = set(), set()
         yield self.used, self.binds
@@ -64,7 +64,7 @@ class ScopeRules:
         self.binds.add(owner)
 
     def enter(self, owner: ir.Var | ir.Buffer) -> None:
-        """`owner` is in scope until the end of what is around."""
+        """`owner` is in scope until the end of the enclosing scope."""
         if owner not in self.visible:
             self.visible.add(owner)
             self.entered.append(owner)

@@ -42,7 +42,7 @@ def evaluate(extent: Extent, values: Mapping[Var, int]) -> int:
 
 
 def arithmetic(function: Function, sizes: Collection[Var]) -> tuple[Binary, ...]:
-    """Sums and products of sizes alone that a program has anywhere: in shapes, grids, loops and conditions."""
+    """All sums and products of sizes in a program: in shapes, grids, loops and conditions."""
     tensors = dict.fromkeys(find(function, Buffer)) if sizes else ()
     extents = (extent for one in tensors for extent in (*one.shape, *(one.strides or ())) if isinstance(extent, Expr))
     said = dict.fromkeys(one for place in (function, *extents) if sizes for one in find(place, Binary))
@@ -50,8 +50,8 @@ def arithmetic(function: Function, sizes: Collection[Var]) -> tuple[Binary, ...]
 
 
 def _is_of(extent: Expr, sizes: Collection[Var]) -> bool:
-    """Whether an expression is what `evaluate` says it is while it passes no end of its type, without division by a
-    size: one of narrow or unsigned numbers, which its author may mean to wrap, is not."""
+    """Whether `evaluate` computes an expression exactly if its type does not overflow, without division by a size; no
+    for narrow or unsigned types, whose wrapping may be meant."""
     if extent.dtype.kind != "int" or extent.dtype.bits < 32 or not isinstance(extent, (Const, Var, Cast, Binary)):
         return False
     if isinstance(extent, Binary):
@@ -64,8 +64,7 @@ def _is_of(extent: Expr, sizes: Collection[Var]) -> bool:
 
 
 def told_by(extent: Extent) -> Var | None:
-    """The one size that the value of an extent tells: the extent itself, or of which it is a multiple with a constant
-    added."""
+    """The size that can be computed from an extent: the extent itself, or ``a * size + b`` with constants."""
     if isinstance(extent, Var):
         return extent
     if isinstance(extent, Cast):
@@ -80,7 +79,7 @@ def told_by(extent: Extent) -> Var | None:
 
 
 def solve(extent: Extent, value: int) -> int | None:
-    """What the size that an extent tells is where the extent has a value; None where it is no whole number."""
+    """The size (`told_by`) for which an extent has a value; None where it is no whole number."""
     if isinstance(extent, Cast):
         return solve(extent.value, value)
     if not isinstance(extent, Binary):

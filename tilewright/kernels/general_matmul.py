@@ -40,7 +40,7 @@ class Tensors:
 
 
 FEW_ROWS = 16
-"""Up to here blocks have so many rows, so that short batches waste nothing."""
+"""Rows of a block for calls with at most so many."""
 
 NATIVE = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 """Formats that a cast decodes."""
@@ -51,7 +51,7 @@ TABLE_BITS = 6
 
 
 def is_looked_up(recipe: Recipe) -> bool:
-    """Whether codes are places of a table, and neither arithmetic nor a cast makes numbers of them."""
+    """Whether codes are decoded by a table, not by arithmetic or a cast."""
     of = recipe.format
     return of.kind not in ("int", "uint") and not (of.name in NATIVE and recipe.whole == 1)
 
@@ -79,8 +79,7 @@ def of_group(tensor: Tile, facts: Grouped, n: Value, g: Value, wide: str) -> Val
 
 @T.macro
 def packed_zero(zeros: Tile, r: Recipe, n: Value, g: Value) -> Value:
-    """The zero point (int32) of row n of the weight and group g, of zeros that lie side by side in bytes as codes
-    do."""
+    """The zero point (int32) of row n of the weight and group g, from zeros that are packed as codes are."""
     bits = r.format.bits
     point_bit = n * bits
     point = T.cast(zeros[g, point_bit // 8], "int32") >> point_bit % 8
@@ -167,7 +166,7 @@ def general_matmul(
         for i, j in T.Parallel(*A_shared.shape):
             row, k = first_row + i, first + j
             column = t.gathered[k] if r.gather else k
-            if r.gather and K % block_K:  # columns behind the last one are none, whatever their codes stand for
+            if r.gather and K % block_K:  # padding columns count as zeros, whatever their codes
                 column = T.if_then_else(k < K, column, -1)
             element: Value = t.A[row, column]
             if shared_byte:  # the last byte of a row may hold more than K elements

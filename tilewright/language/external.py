@@ -1,4 +1,4 @@
-"""Functions of the device's own language, pointers for them, and products of bytes: what a thread calls by itself."""
+"""Functions in the device's language and pointers for them, and `dp4a`: what single threads call."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def import_source(source: object = None) -> None:
 
     Parameters
     ----------
-    source : the text; of None nothing.
+    source : the text; None for none.
 
     Examples
     --------
@@ -57,10 +57,10 @@ def call_extern(*args: object, dtype: object = _FIRST) -> Value | None:
     Parameters
     ----------
     args : the type of its result, ``"handle"`` or ``"void"`` where it has none; its name, a text; then what it is
-        given: numbers, and places in memory: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  What
-        it is given the place of it may write.
-    dtype : the type of its result, which then does not stand first.  A function whose result nobody takes may have
-        none.
+        given: numbers, and pointers: `access_ptr`, `address_of`, or a whole buffer that is no fragment.  The function
+        may write through its pointers.
+    dtype : the type of its result, in place of the first argument.  It may be left out for a function whose result is
+        not used.
 
     Returns
     -------
@@ -86,13 +86,13 @@ def call_extern(*args: object, dtype: object = _FIRST) -> Value | None:
 
 
 def without_results(body: ir.Seq) -> ir.Seq:
-    """A traced program in which results that nobody takes are not named."""
+    """A traced program without names for results that are not used."""
     if not any(isinstance(one, ir.Call) and one.function == "call_extern" for one in find(body, ir.Call)):
         return body
     mentioned = Counter(find(body, ir.Var))
 
     def discarded(let: ir.Let) -> ir.Let | ir.Evaluate:
-        """A call whose result nobody takes has none: the function may well return nothing."""
+        """A call whose result is not used becomes a statement: the function may return nothing."""
         call = let.value
         if isinstance(call, ir.Call) and call.function == "call_extern" and mentioned[let.var] == 1:
             return ir.Evaluate(ir.Call(BOOL, call.function, call.arguments), span=let.span)
@@ -123,17 +123,16 @@ def access_ptr(
     extent: object = None,
     ignore_last_ndim: int = 0,
 ) -> RegionProxy:
-    """The place of an element, for functions of the device's own language and raw copies.
+    """A pointer to an element, for functions of the device's language and raw copies.
 
     Parameters
     ----------
     base : a buffer (its first element), a slice, or an element.
     access_type : ``"r"``, ``"w"`` or ``"rw"``; or 1, 2, 3 for them.
-    extents : how many elements, or how many along each of the last dimensions, are meant from there; all where none are
-        given.
-    offset : elements that are left out at the beginning, along the last dimension.
-    extent : how many elements along the last dimension, in place of `extents`.
-    ignore_last_ndim : how many of the last indices of `base` count as 0.
+    extents : the number of elements, or the extents of the last dimensions, that are accessed; by default all.
+    offset : elements skipped at the beginning, along the last dimension.
+    extent : the number of elements along the last dimension, in place of `extents`.
+    ignore_last_ndim : how many of the last indices of `base` are taken as 0.
 
     Examples
     --------
@@ -164,8 +163,8 @@ def access_ptr(
 
 
 def _as_in_tvm(buffer: object, offset: object = 0, extent: object = None, mask: object = 3) -> RegionProxy:
-    """The arguments behind `T.type_annotation`: a buffer, elements from its beginning on, row after row, how many are
-    meant, who reads or writes them."""
+    """TVM's arguments behind `T.type_annotation`: a buffer, an offset in elements in row-major order, an extent and an
+    access mask."""
     if not isinstance(buffer, BufferProxy):
         raise TileExpected("the base of T.tvm_access_ptr", describe(buffer), "a buffer, such as A.data")
     rest = as_expr(offset, what="the offset of T.tvm_access_ptr")
@@ -180,7 +179,7 @@ def _as_in_tvm(buffer: object, offset: object = 0, extent: object = None, mask: 
 
 @word
 def type_annotation(dtype: object) -> NumberType:
-    """The type of the elements that `access_ptr` points to, as TVM's programs say it first.
+    """The element type of `access_ptr`, which is the first argument in TVM's programs.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Words that other words say already, under the names that programs of TileLang's and TVM's have for them."""
+"""TileLang's and TVM's names for functions that the language has under other names."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ get_cluster_extents = made_word(
 
 
 def _nothing(name: str, sentence: str) -> Any:
-    """A word that the compiler needs nobody to say."""
+    """A function without effect: the compiler does by itself what it asks for."""
 
     def call() -> None:
         in_kernel(f"T.{name}")
@@ -261,7 +261,7 @@ def wgmma_gemm_sp(
     gemm_sp(A_sparse, E, B, C, transpose_A, transpose_E, transpose_B, policy, clear_accum)
 
 
-# What only says how -------------------------------------------------------------------------------
+# Hints -------------------------------------------------------------------------------
 
 
 @word

@@ -2,8 +2,7 @@
 their data sheets.
 
 Sources: Apple's Metal feature set tables (limits), the layout of ``simdgroup_matrix`` as the public kernels of MLX use
-it, data sheets for memory, and public measurements of what one core does a cycle. Nobody of this project has run any of
-it on such a machine.
+it, data sheets for memory, and public measurements of the rates of a core. Nothing of it was measured by this project.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def _cooperative() -> tuple[MatrixInstruction, ...]:
 
 
 def _products() -> tuple[MatrixInstruction, ...]:
-    """Fastest first; 8-bit floats become halves, which have all of their numbers."""
+    """Fastest first; 8-bit floats are converted to halves, which represent all of them."""
     own = [(F16, F16, F32), (BF16, BF16, F32), (F32, F32, F32), (F16, F16, F16)]
     found = [_product("simdgroup_product", types, _MULTIPLIED_A_CYCLE) for types in own]
     small = [(a, b, F32) for a in (E4M3, E5M2) for b in (E4M3, E5M2)]

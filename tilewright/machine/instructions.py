@@ -91,8 +91,8 @@ class MatrixInstruction:
 
     @property
     def metadata_steps(self) -> int:
-        """Steps along k whose metadata share a word of a lane: halves of the lanes give the words of two, where
-        elements are no bytes."""
+        """Steps along k whose metadata share a word of a lane: two for elements wider than bytes, of which half of the
+        lanes give one each."""
         return 1 if self.a.bits == 8 else 2
 
     @property
@@ -149,7 +149,7 @@ def _widened(layout: Layout, n: int) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class CopyEngine:
-    """What moves boxes of tensors between global and shared memory by itself, once one thread has said which.
+    """The engine that moves boxes of tensors between global and shared memory when one thread has issued a copy.
 
     Attributes
     ----------
@@ -167,14 +167,14 @@ class CopyEngine:
 
 @dataclass(frozen=True, slots=True)
 class RoleRegisters:
-    """Registers that a thread keeps where warpgroups of a block give some of theirs to others.
+    """Registers of a thread after warpgroups of a block have reallocated them (``setmaxnreg``).
 
     Attributes
     ----------
     step : counts are multiples of it.
-    loads : of a producer that does nothing but start copies, for one, two, ... warpgroups of consumers; the last count
-        for more of them too; None where everyone keeps the even share.
-    computes : of a producer that computes besides.
+    loads : of a producer that only starts copies, for one, two, ... warpgroups of consumers; the last count is for more
+        of them too; None where registers are not reallocated.
+    computes : of a producer that also computes.
     most : of a consumer.
     """
 
@@ -193,8 +193,8 @@ class CopyInstruction:
     function : name in the target's device vocabulary.
     source, destination : memories.
     bytes : sizes that one thread (or, for a box, the whole copy) may move at once, widest first; empty for any box.
-    threads : how many execute it together; 1 for any one thread. What the lanes of several read lies side by side in
-        the destination, behind the place that the first one names.
+    threads : how many execute it together; 1 for any one thread. Several lanes write side by side, from the address
+        that the first one gives.
     alignment : bytes that addresses are multiples of; 0 for the size moved.
     completion : how others learn of its end: ``"none"`` (at once), ``"group"`` (the thread's groups),
         ``"barrier"`` (an mbarrier counts its bytes), ``"order"`` (a wave's instructions end in order, and it waits

@@ -227,7 +227,7 @@ class QuantizedWeight:
 
 
 def meaning(weight: object) -> dict[str, Any]:  # arguments by name, of several types
-    """What arrays, format and shape of a weight of any kind do not say of it, by the names that all kinds have."""
+    """The remaining parameters of a weight of any kind, beside its arrays, format and shape, by name."""
     return {name: getattr(weight, name) for name in ("block", "zeros_mode", "tensor_scale")}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilewright.passes.lower.assign_threads import Assign
 
 BLOCK: Fact[BlockView] = Fact("block")
-"""The block in which an override's operator runs; nothing else has one."""
+"""The block in which an override's operator runs; set only while an override lowers one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class BlockView:
         return ir.Region(buffer, places, (1,) * len(places))
 
     def piece(self, region: ir.Region) -> ir.Region:
-        """The place in memory of the first of a shared region's bytes, which are moved as they lie.
+        """The place in memory of the first byte of a contiguous shared region.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class BlockView:
         return any(buffer in here for here in self.owner.open)
 
     def operators(self, token: str | None) -> list[ir.TileOperator]:
-        """The asynchronous operators of the role, or block, that a token stands for; those that are not, for None."""
+        """The operators of the role, or block, with a token; the synchronous ones for None."""
         return [node for node in self.owner.operators if node.token == token]
 
     @property
@@ -119,7 +119,7 @@ class BlockView:
         return None if value is None else ir.cast(value, tensor.dtype)
 
     def at_end(self, key: ir.Buffer, statement: ir.Statement) -> None:
-        """What the role does when all else is done; once for each `key`."""
+        """Add a statement to the end of the role, once for each `key`."""
         self.owner.endings.setdefault(key, statement)
 
     def bind(self, var: ir.Var, extent: int) -> None:

@@ -1,5 +1,4 @@
-"""What the threads of a kernel's roles do: each role under a condition on the warp, where threads of one meet, and what
-they have for themselves, registers and shared tiles."""
+"""Lowers roles to threads: a condition on the warp for each role, its barriers, registers and shared tiles."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS
 
 
 class RoleThreads(DecidingRewriter):
-    """Who executes a statement: the threads of a block, or of one of its roles."""
+    """Knows who executes a statement: the threads of a block, or of one of its roles."""
 
     def __init__(self, function: ir.Function, context: Context) -> None:
         super().__init__(function)
@@ -54,7 +53,7 @@ class RoleThreads(DecidingRewriter):
         return made
 
     def visit_Roles(self, roles: ir.Roles) -> Rewritten:
-        """Each role under a condition on the warp; in it threads count from the role's first one."""
+        """Each role under a condition on the warp; its threads are numbered from 0."""
         outside = (self.thread, self.threads, self.warpgroup, self.operators, self.groups_before)
         warp = ir.Var(INT32, "warp")
         warps = self.thread // ir.WARP
@@ -74,8 +73,7 @@ class RoleThreads(DecidingRewriter):
         return [head, *_by_warp(warp, groups).statements]
 
     def _registers(self, role: ir.Role) -> list[ir.Statement]:
-        """What a warpgroup says to keep its number of registers, all its warps at one place; nothing on a machine whose
-        warps keep those they start with."""
+        """The reallocation of a warpgroup's registers; nothing on a machine that has none."""
         if role.registers is None or not self.context.arch.has("setmaxnreg"):
             return []
         return [perform("setmaxnreg", ir.const(role.registers), span=role.span)]
@@ -220,7 +218,7 @@ PART = PATTERN_ROWS * LINE_BYTES
 def own_tiles(role: ir.Role, body: ir.Seq) -> ir.Seq:
     """The body of a role, threads assigned, with the shared tiles that it declares one for each instance.
 
-    The memory of all stands in one tile, cut into equal parts. Before, in a role of two instances that declares
+    One tile holds those of all instances, in equal parts. Before, in a role of two instances that declares
     ``boxes``::
 
         boxes = shared(float16[8192])

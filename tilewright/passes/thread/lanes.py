@@ -13,7 +13,7 @@ from tilewright.passes.neighbours import Neighbours
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
 APART = (2, 4)
-"""How many elements lanes may lie apart in memory."""
+"""The largest stride between lanes in memory."""
 
 
 class NotVectorizable(Exception):
@@ -122,7 +122,7 @@ class Lanes:
         return [replace(store, value=value)]
 
     def masked(self, store: ir.Store, value: ir.Expr) -> ir.Expr:
-        """Where a lane's condition fails it keeps what is there: only memory that no other block sees."""
+        """A masked store, as a load, a select and a store: allowed only for memory that no other block sees."""
         (index,) = store.indices
         old = ir.Load(value.dtype, store.buffer, store.indices)
         if root(store.buffer).scope == "global" or not self.in_bounds(old.buffer, index):
@@ -143,7 +143,7 @@ class Lanes:
         return made
 
     def under(self, mask: ir.Expr, body: ir.Seq, condition: ir.Expr) -> list[ir.Statement]:
-        """A branch that some lanes take: computed by all, stored by those."""
+        """A divergent branch: all lanes compute it, and those that take it store."""
         if holds(body, ir.For, ir.While, ir.Evaluate):
             raise NotVectorizable
         self.check_speculation(body)
@@ -183,7 +183,7 @@ class Lanes:
         return method(self, expr)
 
     def widened(self, expr: ir.Expr) -> ir.Expr:
-        """A vector; a scalar goes to all lanes."""
+        """A vector; scalars are broadcast."""
         if expr.dtype.lanes > 1:
             return expr
         return ir.Broadcast(expr.dtype.with_lanes(self.lanes), expr)
@@ -212,10 +212,9 @@ class Lanes:
         return replace(load, dtype=load.dtype.with_lanes(self.lanes))
 
     def apart(self, load: ir.Load, index: ir.Expr, stride: int | None) -> ir.Expr:
-        """Lanes that lie two or four elements apart: all elements between them are loaded too, and every other lane is
-        dropped once or twice.
+        """A load with a stride of two or four: loads all elements between, and drops every other lane once or twice.
 
-        Whole runs of so many elements are in a buffer whose size they divide.
+        It stays in bounds if the buffer's size is a multiple of what it loads.
         """
         if stride not in APART or load.dtype.is_packed or load.dtype.kind == "bool":
             raise NotVectorizable
@@ -278,14 +277,14 @@ class Lanes:
     # Indices
 
     def stride(self, index: ir.Expr) -> int | None:
-        """How far apart neighbouring lanes are, where that is one number inside every vector."""
+        """The stride between lanes; None where it is not constant."""
         if any(part in self.vectors or part in self.varying for part in find(index, ir.Var, ir.Buffer)):
             return None
         made = self.group.of_lane(index)
         step = self.analyzer.stride(made, self.group.lane) if self.group.lane in walk(made) else ir.const(0)
         return int(step.value) if isinstance(step, ir.Const) else None
 
-    # What all lanes may evaluate although some would not
+    # Speculation
 
     def check_speculation(self, part: ir.Expr | ir.Seq) -> None:
         """Raise NotVectorizable where evaluating `part` in a lane that should not could reach outside a buffer."""
@@ -301,7 +300,7 @@ class Lanes:
                 raise NotVectorizable
 
     def in_bounds(self, buffer: ir.Buffer, index: ir.Expr) -> bool:
-        """Whether `index` is inside for every lane: the loop's variable alone is that of a vector's first one."""
+        """Whether `index` is in bounds for every lane; the loop's variable is that of the first lane."""
         group, analyzer = self.group, self.analyzer
         with analyzer.scope():
             analyzer.bind_extent(group.lane, self.lanes)

@@ -17,7 +17,7 @@ from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
 
 BLOCK = 32
-"""Elements along K of a block, in the formats that have no more (`gguf_fields.BLOCK`)."""
+"""Elements of a block along K, in the formats with the shortest blocks (others: `gguf_fields.BLOCK`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,7 @@ def from_gguf(data: Array | bytes, type_name: str, shape: Sequence[int], *, name
 
 
 def _plain(bits: int, has_least: bool) -> Callable[[np.ndarray, str], QuantizedWeight]:
-    """The reader of Q4_0 to Q5_1: half d, then where there are some half m, and the highest bits h of codes of 5 bits;
-    the nibbles q."""
+    """The reader of Q4_0 to Q5_1: half d, half m where the format has it, the fifth bits h of 5-bit codes, nibbles."""
 
     def read(blocks: np.ndarray, name: str) -> QuantizedWeight:
         rows, at = len(blocks), 4 if has_least else 2

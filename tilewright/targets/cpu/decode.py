@@ -1,8 +1,8 @@
 """`Decode` of packed codes into a tile in panel order: loads, shifts and masks, and whole vectors stored.
 
-Where few rows are multiplied, gemms unpack codes themselves (`forward_operands`); a tile pays when many do. Codes that
-stand for other whole numbers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook; where they become
-floats, the shuffle is one of words.
+For few rows gemms unpack codes themselves (`forward_operands`); a decoded tile pays for many rows. Codes of codebooks
+of integers (nf4, e2m1) become bytes by a shuffle, whose table is the codebook; codes that become floats are shuffled as
+words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TABLE = 16
 
 
 def lower_decode(op: Decode, context: Context) -> Statement | None:
-    """Whole loads of codes at once, or None where source and tile are not panels of the same kind."""
+    """Decode whole loads of codes at once, or None where source and tile are not panels of the same kind."""
     if op.scale is not None or op.zero is not None or (op.codebook is not None and len(op.codebook) > TABLE):
         return None
     source, tile = physical_operand(op.source, context), physical_operand(op.destination, context)
@@ -98,8 +98,8 @@ def _source(
 
 
 def _unpack_floats(op: Decode, source: PhysicalOperand, tile: PhysicalOperand, context: Context) -> Statement | None:
-    """Codes by their number in a codebook of floats: a word of each load holds those of one column, which shifts bring
-    down in turn."""
+    """Decode codes by a codebook of floats: a word of each load holds the codes of one column, which are shifted to the
+    lowest bits one after the other."""
     codes, floats, bits = source.layout, tile.layout, op.source.dtype.bits
     plan = first_match(FLOAT32, FLOAT32, context.arch)
     if plan is None or codes.step * bits != 32 or op.codebook is None:

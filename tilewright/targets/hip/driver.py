@@ -67,7 +67,7 @@ class Driver(DriverLibrary):
 
     def architecture(self, device: int) -> str:
         """The architecture's name with its features: ``gfx942:sramecc+:xnack-``."""
-        # hipDeviceProp_t has grown over versions: the name is looked for instead of counted to.
+        # hipDeviceProp_t has grown over versions: so the name is searched for, not read at an offset.
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         get = getattr(self.library, "hipGetDevicePropertiesR0600", None) or self.library.hipGetDeviceProperties
         self.check(get(properties, device), "hipGetDeviceProperties")
@@ -117,8 +117,8 @@ class Driver(DriverLibrary):
             self.check(result, "hipModuleLaunchKernel", doing, LaunchFailed)
 
     def allocate(self, size: int, stream: int) -> int:
-        """Memory of the current device for a workspace, as an address, for as long as the process lives: zeros for what
-        is launched into a stream from now on."""
+        """The address of zeroed memory on the current device, for a workspace; it is never freed, and zeroed in
+        stream order."""
         count, doing = ctypes.c_size_t(max(size, 1)), f"allocating a workspace of {size} bytes"
         pointer = self.asked(ctypes.c_void_p, "hipMalloc", count, doing=doing)
         cleared = self.library.hipMemsetAsync(pointer, 0, count, ctypes.c_void_p(stream))

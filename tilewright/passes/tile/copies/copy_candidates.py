@@ -1,4 +1,4 @@
-"""How a copy may be made, best first, as `gemm_candidates` has it of gemms, and why it cannot."""
+"""Candidates for a copy, best first, each with the reason if it is impossible; `gemm_candidates` does so for gemms."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from tilewright.passes.tile.copies.filled_tiles import Site
 from tilewright.passes.tile.copies.pieces import copied_piece
 
 QUAD_BYTES = 16
-"""What a lane of a quad reads at once."""
+"""Bytes that a lane of a quad reads at once."""
 
 QUAD_COLUMNS = 32
-"""What the lanes of a quad read of a row at a time."""
+"""Bytes of a row that the lanes of a quad read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to make copies.
+    """One candidate.
 
     Attributes
     ----------
-    prefer : what `CopySchedule.prefer` says of copies that are made so.
+    prefer : the value of `CopySchedule.prefer` that selects it.
     name : the instruction, as ``explain()`` calls it; None for what the generic lowering does.
-    unsupported : why a copy cannot be made so; None where it can.
+    unsupported : why it is impossible for a copy; None where it is possible.
     """
 
     prefer: str
@@ -43,7 +43,7 @@ class Candidate:
 
 
 def candidates_of(copy: Copy, site: Site) -> tuple[Candidate, ...]:
-    """What comes into question for a copy, best first; nothing where whatever lowers it takes it as it is."""
+    """The candidates for a copy, best first; none where its lowering has no choice."""
     if copy.by_hand:
         return _by_hand(copy)
     if copy.schedule.prefer in (None, QUADS) and copy.destination.buffer in site.transposed:
@@ -59,7 +59,7 @@ def candidates_of(copy: Copy, site: Site) -> tuple[Candidate, ...]:
 
 
 def _by_hand(copy: Copy) -> tuple[Candidate, ...]:
-    """Ways of the engine, for what authors give to it."""
+    """Candidates of the copy engine, for copies that authors give to it."""
     if copy.rank is not None:
         return (PASSED,)
     if copy.source.buffer.scope == GLOBAL:

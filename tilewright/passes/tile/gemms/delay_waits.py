@@ -1,4 +1,4 @@
-"""Lets what needs nothing of a warpgroup gemm run beside it: the wait moves behind it.
+"""Moves the wait for a warpgroup gemm behind statements that do not depend on it, so that they run beside it.
 
 Before (in the role that computes)::
 
@@ -20,8 +20,8 @@ After::
     for i, j in parallel(128, 128):
         total[i, j] = fma(part[i, j], rows[i] * scale_b, total[i, j])
 
-What another role brings is waited for beside the gemm too, where it comes without the slot that the gemm reads.
-`overlap_gemms` has put in flight what may run into the next iteration; these are the gemms that it left.
+A wait for another role's tile moves too, if that role can fill it before the slot that the gemm reads is released.
+`overlap_gemms` comes first and lets gemms run into the next iteration; this pass handles the gemms that it left.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ MOVABLE = (ir.Allocate, ir.Let, ir.Parallel, ir.Store, Copy, Fill, ir.Receive, i
 
 
 def delay_waits(function: ir.Function, context: Context) -> ir.Function:
-    """Wait for the gemms of roles behind the statements that need nothing of them."""
+    """Wait for the gemms of roles behind the statements that do not depend on them."""
     return map_kernels(function, lambda kernel: kernel.with_body(_Delay(kernel)(kernel.body)))
 
 
 def _filled_together(kernel: ir.Kernel) -> set[tuple[str, str]]:
-    """Channels of whose slots one follows the other in each iteration of a writer: it fills the second's without
-    waiting for what readers do with the first's of that iteration."""
+    """Pairs of channels that a writer fills one after the other in each iteration: it fills the second without waiting
+    for readers of the first."""
     published = [one.channel for one in find(kernel.body, ir.Publish)]
     found: set[tuple[str, str]] = set()
     for body in find(kernel.body, ir.Seq):
@@ -83,7 +83,7 @@ class _Delay(RoleRewriter):
         return with_statements(made, statements)
 
     def _beside(self, gemm: Gemm, behind: list[ir.Statement]) -> list[int]:
-        """Where behind a gemm what needs nothing of it stands; the release of what it reads stays behind the wait."""
+        """Positions of the statements behind a gemm that do not depend on it; releases of its slots are not moved."""
         if not may_start_alone(gemm):
             return []
         operands = {gemm.a.buffer, gemm.b.buffer}
@@ -101,7 +101,7 @@ class _Delay(RoleRewriter):
         return found
 
     def _needs_no(self, release: ir.Release, receive: ir.Receive) -> bool:
-        """Whether what is received comes without the slot that is released."""
+        """Whether a tile can be received before a slot is released."""
         pair = release.channel, receive.channel
         return pair in self.together and same(release.iteration, receive.iteration)
 

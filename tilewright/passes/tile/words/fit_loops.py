@@ -1,5 +1,4 @@
-"""On a machine with threads: loops whose iterations are those that work, and known places in fragments where few
-iterations know them.
+"""Shrinks parallel loops to the iterations that their condition admits, and unrolls short loops that index fragments.
 
 Before::
 
@@ -15,8 +14,8 @@ After::
     for i, j in parallel(32, 64):
         half[i, j] = tile[i + 32, j]
 
-A thread's part of a fragment lies in registers, which have no addresses: a place that is known only when the kernel
-runs would be asked for through shared memory.
+Registers have no addresses, so an index into a fragment that is known only at run time would go through shared memory.
+Machines without threads need none of this.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ from tilewright.ir import nodes as ir
 from tilewright.passes.context import Context
 
 MOST_ITERATIONS = 8
-"""Iterations that are written out one after the other."""
+"""The most iterations that are unrolled."""
 
 
 def fit_loops(function: ir.Function, context: Context) -> ir.Function:
-    """Shorten parallel loops to iterations that a condition around their body lets work, and write out short loops over
-    places."""
+    """Shrink parallel loops to the iterations that work, and unroll short loops that index fragments."""
     return function.with_body(_Fit()(function.body))
 
 
@@ -67,7 +65,7 @@ class _Fit(Rewriter):
 
 
 def _end(condition: ir.Expr, loop: ir.Parallel) -> tuple[int, int] | None:
-    """The loop's dimension that a condition ends early, and where; None where it says something else."""
+    """The loop's dimension that a condition bounds, and its bound; None for another condition."""
     if not isinstance(condition, ir.Binary) or condition.op not in ("lt", "le") or condition.left not in loop.vars:
         return None
     axis = loop.vars.index(condition.left)  # type: ignore[arg-type]
@@ -79,8 +77,7 @@ def _end(condition: ir.Expr, loop: ir.Parallel) -> tuple[int, int] | None:
 
 
 def _places_fragments(loop: ir.For) -> bool:
-    """Whether a loop's variable decides which elements of fragments parallel loops in it touch, and nothing leaves it
-    early."""
+    """Whether a loop's variable indexes fragments in its parallel loops, and nothing leaves the loop early."""
     if holds(loop.body, *LEAVING):
         return False
     for inner in find(loop.body, ir.Parallel):
