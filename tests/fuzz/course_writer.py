@@ -40,9 +40,16 @@ class Courses(MixedWriter):
         if self.parted_by or self.context.group is not None:
             return ways
         part = sum(weight for weight, _ in ways) / 14
-        more = [self.sparse_product, self.scaled_product, self.taken_apart]
+        more = [self.sparse_product, self.scaled_product, self.taken_apart, self.scattered]
         if self.context.depth < 3:
-            more += [self.until, self.until, self.stepped, self.pipelined_from, self.over_the_grid]
+            more += [
+                self.until,
+                self.until,
+                self.stepped,
+                self.pipelined_from,
+                self.over_the_grid,
+                self.sparse_pipeline,
+            ]
         if not self.context.depth and not self.gone and self.lines:
             more += [self.returns]
         return [*ways, *((part, way) for way in more)]
@@ -182,6 +189,29 @@ class Courses(MixedWriter):
             self.growing(1)
         self.feature("course", "over the grid")
 
+    def scattered(self) -> None:
+        """Every row of a tile goes to a row that a tensor names, of a tensor or of another tile."""
+        tiles = [one for one in self.usable() if len(one.shape) == 2 and not ALL[one.dtype].is_packed]
+        if not tiles:
+            return
+        tile = self.pick(tiles)
+        assert tile.range is not None
+        rows = self.given(self.random.permutation(tile.shape[0]), "int32")
+        into, lead = (self.new_tile(tile.shape, tile.dtype, "shared"), "") if self.chance(0.4) else (None, "")
+        if into is None:
+            into, lead = self.result(tile.shape, tile.dtype), f"{self.block_place()}, "
+        elif into.holder.sums_in or into.scope != "shared" or not self.takes(into, tile.range):
+            return
+        row = f"{rows}[i]"
+        self.emit(f"for i, j in T.Parallel({tile.shape[0]}, {tile.shape[1]}):")
+        if self.chance(0.4):
+            row = self.name("y")
+            self.emit(f"    {row} = {rows}[i]")
+        self.emit(f"    {into.name}[{lead}{row}, j] = {tile.name}[i, j]")
+        if into.scope == "shared":
+            self.wrote(into, tile.range)
+        self.feature("course", "scattered", tile.scope, into.scope)
+
     # Products ----------------------------------------------------------------------------------------------
 
     def sums_for(self, shape: tuple[int, int], dtype: str, bound: int) -> Tile | None:
@@ -214,7 +244,11 @@ class Courses(MixedWriter):
     def sparse_product(self) -> None:
         """Two of every four neighbours along k are nought, and left out."""
         dtype = self.pick(("float16", "float16", "bfloat16", "int8"))
-        m, n, k = self.pick((16, 32, 64)), self.pick((8, 16, 32)), 64 if dtype == "int8" else self.pick((32, 64))
+        m, n, k = (
+            self.pick((16, 32, 64, 64)),
+            self.pick((8, 16, 32)),
+            64 if dtype == "int8" else self.pick((32, 64, 64)),
+        )
         right = dtype == "int8" or self.chance(0.5)
         b = self.operand(dtype, (n, k) if right else (k, n))
         if b.range is None or b.scope != "shared":
@@ -231,6 +265,37 @@ class Courses(MixedWriter):
         )
         self.emit(f"T.gemm_sp({a}, {e}, {b.name}, {out.name}, transpose_B={right})")
         self.feature("course", "sparse product", dtype)
+
+    def sparse_pipeline(self) -> None:
+        """A loop that brings both operands of a sparse product in every turn, an odd number of times as well as an even one."""
+        dtype, loop, turns = self.pick(("float16", "bfloat16")), self.name("k"), self.between(1, 5)
+        m, n, k = 64, self.pick((16, 32)), 64
+        out = self.sums_for((m, n), "float32", 2 * 2 * k * turns)
+        if out is None:
+            return
+        dense = prune(self.random.integers(-2, 3, (turns * m, k))).astype(ALL[dtype].numpy)
+        kept, places = compress(dense)
+        tensors = [
+            (kept.reshape(turns, m, k // 2), dtype), (places.reshape(turns, m, k // 8), "uint8"),
+            (self.random.integers(-2, 3, (turns, k, n)), dtype),
+        ]  # fmt: skip
+        tiles = []
+        for values, kind in tensors:
+            tiles.append(self.name("s"))
+            self.emit(f'{tiles[-1]} = T.alloc_shared({values.shape[1:]}, "{kind}")')
+        with self.inside(
+            f"for {loop} in T.Pipelined({turns}, num_stages={self.between(1, 4)}):",
+            indices=(*self.context.indices, (loop, 0, turns - 1)),
+            turns=self.context.turns * turns,
+            pipelined=True,
+            loops=(*self.context.loops, loop),
+        ):
+            for tile, (values, kind) in zip(tiles, tensors, strict=True):
+                self.emit(f"T.copy({self.given(values, kind)}[{loop}, 0, 0], {tile})")
+            self.emit(f"T.gemm_sp({', '.join(tiles)}, {out.name})")
+            if self.chance(0.3):
+                self.statements(1)
+        self.feature("course", "sparse pipeline", str(turns % 2))
 
     def scaled_product(self) -> None:
         """8-bit floats with a scale for all, for each line, or for each of some columns of k."""

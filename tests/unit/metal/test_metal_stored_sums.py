@@ -160,3 +160,40 @@ def test_padded_tiles_and_two_products_behind_one_tile() -> None:
     c = np.zeros((M, K), np.float32)
     k.emulate(a, b, d, c)
     assert np.array_equal(c, np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0) @ d.astype(np.float64))
+
+
+@pytest.mark.parametrize("way", ["loaded", "named", "worked out"])
+def test_rows_that_go_where_numbers_say(way: str) -> None:
+    """Rows of sums that do not lie a distance apart are stored one by one: a matrix store has one distance for all."""
+    M, N, K = 32, 24, 16
+
+    @T.prim_func
+    def f(
+        A: T.Tensor((M, K), "float16"),
+        B: T.Tensor((N, K), "float16"),
+        rows: T.Tensor((M,), "int32"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            c = T.alloc_fragment((M, N), "float32")
+            T.clear(c)
+            T.gemm(A[0:M, 0:K], B[0:N, 0:K], c, transpose_B=True)
+            for i, j in T.Parallel(M, N):
+                if way == "loaded":
+                    C[rows[i], j] = c[i, j]
+                elif way == "named":
+                    row = rows[i]
+                    C[row, j] = c[i, j]
+                else:
+                    C[i * 5 % M, j] = c[i, j]
+
+    k = checked(f)
+    a, b = ints((M, K), "float16"), ints((N, K), "float16")
+    rows = (
+        np.random.default_rng(3).permutation(M).astype(np.int32)
+        if way != "worked out"
+        else np.arange(M, dtype=np.int32) * 5 % M
+    )
+    c = np.zeros((M, N), np.float32)
+    k.emulate(a, b, rows, c)
+    assert np.array_equal(c[rows], a.astype(np.float64) @ b.astype(np.float64).T)
