@@ -20,6 +20,9 @@ import numpy as np
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "hip"))
+
+from machine_loops import shared_bytes, vector, waits_before_products
 
 import tilewright
 import tilewright.language as T
@@ -134,8 +137,8 @@ def row(name: str, assembly: str, loop: MachineLoop, arch: AmdArch, steps: str) 
     waves = min(arch.simd_occupancy(facts["vgprs"]), arch.core_shared_bytes // max(facts["lds"], 1) * 4 // arch.simds)
     return (
         f"| {name} | {facts['vgprs']} | {facts['lds'] / 1024:.0f} | {facts['scratch']} | {waves} | {loop.products} | {steps} | "
-        f"{loop.shared_bytes('read', 'load')} / {loop.shared_bytes('write', 'store')} | {loop.vector / max(loop.products, 1):.2f} | "
-        f"{'yes' if loop.waits_before_products else 'no'} |"
+        f"{shared_bytes(loop, 'read', 'load')} / {shared_bytes(loop, 'write', 'store')} | {vector(loop) / max(loop.products, 1):.2f} | "
+        f"{'yes' if waits_before_products(loop) else 'no'} |"
     )
 
 
@@ -169,16 +172,16 @@ def check(name: str, dtype: str = "bfloat16") -> tuple[list[str], list[str]]:
     writes = 0 if direct else (m + n) * k * size // threads
     found = {
         f"{loop.products} products are not those of whole steps of K, {wanted} each": rest != 0 or steps == 0,
-        f"lanes read {loop.shared_bytes('read', 'load')} bytes of shared memory, not {reads} a step": loop.shared_bytes(
-            "read", "load"
+        f"lanes read {shared_bytes(loop, 'read', 'load')} bytes of shared memory, not {reads} a step": shared_bytes(
+            loop, "read", "load"
         )
         != reads * steps,
-        f"lanes write {loop.shared_bytes('write', 'store')} bytes of shared memory, not {writes} a step": loop.shared_bytes(
-            "write", "store"
+        f"lanes write {shared_bytes(loop, 'write', 'store')} bytes of shared memory, not {writes} a step": shared_bytes(
+            loop, "write", "store"
         )
         != writes * steps,
-        f"{loop.vector / max(loop.products, 1):.2f} vector instructions a product": loop.vector > loop.products,
-        "products wait for loads of the next step": loop.waits_before_products,
+        f"{vector(loop) / max(loop.products, 1):.2f} vector instructions a product": vector(loop) > loop.products,
+        "products wait for loads of the next step": waits_before_products(loop),
         f"{facts['scratch']} bytes of scratch": facts["scratch"] + facts["spills"] > 0,
         f"{conflicts(kernel.get_kernel_source(), arch, size)} bank conflicts": conflicts(
             kernel.get_kernel_source(), arch, size

@@ -16,6 +16,6 @@ __all__ = [
     "byte_swizzle", "column_major", "common_vector", "compacted", "compose", "conflict_free", "core_matrices",
     "divide", "expand", "fragment_conflicts", "from_function", "from_tables", "from_thread_and_index", "holds",
     "invert", "padded", "partial", "permuted", "product", "reduced", "register_of", "repeat", "replicate",
-    "row_major", "shared_rows", "sliced", "spread", "strided", "summed", "swizzled", "vector_width",
+    "row_major", "shared_rows", "spread", "strided", "summed", "swizzled", "vector_width",
     "warp_conflicts",
 ]  # fmt: skip

@@ -176,16 +176,6 @@ def permuted(layout: Layout, order: Sequence[int | None]) -> Layout:
     return replace(layout, digits=tuple(() if axis is None else layout.digits[axis] for axis in order))
 
 
-def sliced(layout: Layout, dimension: int, extent: int) -> Layout | None:
-    """The layout of the first `extent` elements along a dimension; None where that cuts through a digit."""
-    parts = split_at(layout.digits[dimension], extent)
-    if parts is None:
-        return None
-    digits = list(layout.digits)
-    digits[dimension] = parts[0]
-    return replace(layout, digits=tuple(digits))
-
-
 def compacted(layout: Layout, place: str = REGISTER) -> Layout:
     """`layout` with the steps of a place renumbered in their order, so that no number is skipped."""
     used = sorted({one.stride for one in layout._all_digits() if one.place == place})

@@ -187,11 +187,6 @@ class QuantizedWeight:
         scales = np.ones((1, 1)) if self.scales is None else self.scales.astype(np.float64)
         return self.by_group(scales * self.tensor_scale)
 
-    @property
-    def grouped_zeros(self) -> np.ndarray | None:
-        """Zeros as kernels take them, like `grouped_scales`; None where they are all `zero`."""
-        return None if self.zero is not None or self.zeros is None else self.by_group(self.zeros.astype(np.float64))
-
     def by_group(self, values: np.ndarray) -> np.ndarray:
         """An array of groups as kernels take it: ``[K / group, N]`` float32."""
         full = np.broadcast_to(values, self.group_shape)

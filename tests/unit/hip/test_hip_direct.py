@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hip_programs import on
+from machine_loops import shared_bytes, vector, waits_before_products
 
 import tilewright.language as T
 from tilewright.emulator import run
@@ -48,8 +49,8 @@ def test_waits_leave_the_next_stages_on_their_way():
     loads = [operands for name, operands in hottest.instructions if name == "buffer_load_dwordx4"]
     assert len(loads) == 8 and all(one.endswith("lds") for one in loads)
     assert any(name == "s_waitcnt" and "vmcnt(8)" in operands for name, operands in hottest.instructions)
-    assert not hottest.waits_before_products and hottest.shared_bytes("write", "store") == 0
-    assert hottest.vector <= hottest.products
+    assert not waits_before_products(hottest) and shared_bytes(hottest, "write", "store") == 0
+    assert vector(hottest) <= hottest.products
     (resources,) = kernel.resources().values()
     assert resources["scratch_bytes"] == 0 and resources["lds_bytes"] == 3 * 2 * 128 * 64 * 2
 
@@ -303,7 +304,7 @@ def test_transposed_operands_take_few_instructions(arch, dtype, most):
     hottest = hottest_loop(kernel.ptx())
     narrow = [name for name in hottest.names if re.match(r"ds_(read|write|load|store)_(u16|b16|u8|b8)", name)]
     assert narrow == [] and sum(name.startswith("ds_") for name in hottest.names) <= 64
-    assert not hottest.waits_before_products and hottest.vector <= most * hottest.products
+    assert not waits_before_products(hottest) and vector(hottest) <= most * hottest.products
     (resources,) = kernel.resources().values()
     assert resources["scratch_bytes"] == 0 and resources["waves"] >= 2
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from drawn_kernels import Drawn, conversion, drawn
 from hip_programs import EVERY, on
+from machine_loops import waits_before_products
 
 from tilewright.errors import SharedMemoryExceeded
 from tilewright.runtime.kernel import Kernel
@@ -47,7 +48,7 @@ def test_machine_code(architecture: str, seed: int) -> None:
     assert scratch == 0 or one.registers > 128 or one.is_wide, f"{scratch} bytes of scratch"
     loop = hottest_loop(code)
     if one.overlaps and loop is not None and one.reads_between and not scratch:
-        assert not loop.waits_before_products, one.name
+        assert not waits_before_products(loop), one.name
 
 
 @pytest.mark.parametrize("to", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8", "uint8", "int32"])

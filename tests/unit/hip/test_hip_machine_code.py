@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hip_programs import EVERY, on
+from machine_loops import loads, shared_bytes, vector, waits_before_products
 
 import tilewright
 import tilewright.language as T
@@ -49,9 +50,9 @@ kernel:
 )  # fmt: skip
 def test_a_wait_between_loads_and_products_is_seen(first, second, waits):
     loop = hottest_loop(LOOP.format(first=first, second=second))
-    assert (loop.products, loop.vector, loop.loads) == (1, 1, 1)
-    assert (loop.shared_bytes("read"), loop.shared_bytes("write")) == (16, 16)
-    assert loop.waits_before_products == waits
+    assert (loop.products, vector(loop), loads(loop)) == (1, 1, 1)
+    assert (shared_bytes(loop, "read"), shared_bytes(loop, "write")) == (16, 16)
+    assert waits_before_products(loop) == waits
     assert loop.mix()["LDS"] == 2 and loop.mix()["products"] == 1
 
 

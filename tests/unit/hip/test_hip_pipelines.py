@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from hip_programs import on
+from machine_loops import loads, vector, waits_before_products
 
 import tilewright.language as T
 from tilewright.targets.hip.machine_code import hottest_loop
@@ -70,8 +71,8 @@ def test_loads_at_the_edge_of_a_tensor_do_not_branch(arch, rows):
     options = {"block": (128, 128, 32)} if rows == "static" else {}
     kernel = on(arch, function).compile(*operands(1000, 1000, 1000, "float16"), **options, threads=256)
     loop = hottest_loop(kernel.ptx())
-    assert not loop.waits_before_products and loop.loads == 4
-    assert loop.vector < (1.5 if arch.startswith("gfx1") else 1) * loop.products
+    assert not waits_before_products(loop) and loads(loop) == 4
+    assert vector(loop) < (1.5 if arch.startswith("gfx1") else 1) * loop.products
     a, b = operands(37, 52, 72, "float16")
     kernel = on(arch, function).compile(a, b, **({"block": (32, 32, 32)} if rows == "static" else {}))
     assert np.abs(kernel.emulate(a, b) - a.astype(np.float64) @ b.astype(np.float64).T).max() < 1e-3
@@ -165,7 +166,7 @@ def test_tiles_of_a_condition_are_loaded_ahead(arch, stages):
     assert re.search(r"agreed.*?tw::(load_fragment|cp_async|move_fragment).*?tw::(mfma|wmma)", body, re.S)
     a, b = operands(1024, 1024, 1024, "float16")
     loop = hottest_loop(on(arch, of_a_mask).compile(a, b, np.ones((16, 32), np.int32), num_stages=stages).ptx())
-    assert loop.loads >= 4 and not loop.waits_before_products
+    assert loads(loop) >= 4 and not waits_before_products(loop)
 
 
 def of_scaled_steps(A, B, scale, threads=256):
@@ -201,7 +202,7 @@ def test_scales_of_steps_are_there_before_the_next_tiles_are_on_their_way(arch, 
     kernel = on(arch, of_scaled_steps).compile(a, b, scale)
     if K == 1024:
         loop = hottest_loop(kernel.ptx())
-        assert loop.loads >= 3 and not loop.waits_before_products
+        assert loads(loop) >= 3 and not waits_before_products(loop)
         return
     found = kernel.emulate(a, b, scale, schedule="random", seed=K)
     wanted = (a.astype(np.float64) * np.repeat(scale, 32, 1)[:, :K]) @ b.astype(np.float64).T
@@ -216,4 +217,4 @@ def test_registers_of_the_next_step_move_as_whole_words(arch):
     )
     assert re.search(r"tw::move_fragment<2>\(\w+_registers", kernel.get_kernel_source())
     loop = hottest_loop(kernel.ptx())
-    assert loop.loads >= 2 and not loop.waits_before_products
+    assert loads(loop) >= 2 and not waits_before_products(loop)

@@ -33,7 +33,6 @@ from tilewright.layout import (
     product,
     reduced,
     replicate,
-    sliced,
     summed,
     vector_width,
 )
@@ -360,9 +359,6 @@ def test_small_changes(seed: int) -> None:
     order = [0, 1, 2]
     source.random.shuffle(order)
     assert (permuted(layout, order).table(MEMORY) == layout.table(MEMORY).transpose(order)).all()
-    for extent in range(1, layout.shape[1] + 1):
-        part = sliced(layout, 1, extent)
-        assert part is None or (part.table(THREAD) == layout.table(THREAD)[:, :extent]).all()
     parts = partial(layout, 3)
     assert parts.extent(THREAD) == 3 * layout.extent(THREAD)
     assert summed(parts) == replicate(layout, 3) and summed(parts).replication == 3 * layout.replication

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 _LABEL = re.compile(r"^(\.?[A-Za-z_][\w.$]*):")
 _BRANCH = re.compile(r"^\s*s_c?branch\S*\s+(\S+)")
 _PRODUCT = re.compile(r"^v_(?:mfma|smfmac|wmma|swmmac)_")
-_LDS = re.compile(r"^ds_(?:read|load|write|store)_?(2?)(?:addr_)?(?:st64|stride64_)?_?b(\d+)")
-_WAIT = re.compile(r"^s_waitcnt\b.*\bvmcnt\((\d+)\)|^s_wait_loadcnt\s+(0x[0-9a-f]+|\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,49 +31,6 @@ class MachineLoop:
     def products(self) -> int:
         """Matrix instructions."""
         return sum(bool(_PRODUCT.match(name)) for name in self.names)
-
-    @property
-    def vector(self) -> int:
-        """Other vector instructions of numbers: they share the issue slots of products."""
-        return sum(name.startswith("v_") and not _PRODUCT.match(name) for name in self.names)
-
-    @property
-    def loads(self) -> int:
-        """Loads from global memory."""
-        return sum(name.startswith(("global_load", "buffer_load", "flat_load")) for name in self.names)
-
-    def shared_bytes(self, *kinds: str) -> int:
-        """Bytes that a lane moves from (``"read", "load"``) or to (``"write", "store"``) shared memory."""
-        total = 0
-        for name in self.names:
-            match = _LDS.match(name)
-            if match and any(f"ds_{kind}" in name for kind in kinds):
-                total += int(match[2]) // 8 * (2 if match[1] else 1)
-        return total
-
-    @property
-    def waits_before_products(self) -> bool:
-        """Whether a product waits for all of the loads that were started in the same iteration before it."""
-        order = [self._mark(name, operands) for name, operands in self.instructions]
-        marks = [one for one in order * 2 if one]  # twice, since the loop goes round
-        if "load" not in marks or "product" not in marks:
-            return False
-        first = marks.index("load")
-        behind = marks[first:]
-        last = (
-            max(place for place, one in enumerate(behind[: behind.index("product")]) if one == "load")
-            if "product" in behind
-            else 0
-        )
-        return "wait" in behind[last : behind.index("product")]
-
-    def _mark(self, name: str, operands: str) -> str:
-        if _PRODUCT.match(name):
-            return "product"
-        if name.startswith(("global_load", "buffer_load")):
-            return "load"
-        found = _WAIT.match(f"{name} {operands}")
-        return "wait" if found and int(found[1] or found[2], 0) == 0 else ""
 
     def mix(self) -> dict[str, int]:
         """How many instructions of each kind."""
