@@ -35,28 +35,35 @@ class Seen:
     Attributes
     ----------
     buffers : in their order.
+    bias : the parameter, and where its numbers are: others' code may give it other ones through ``tensor.data``.
     holds : whether buffers are the same and have the same numbers; a function written for these, since every call of
         the layer asks it.
     """
 
-    __slots__ = ("buffers", "holds")
+    __slots__ = ("bias", "buffers", "holds", "place")
 
-    def __init__(self, buffers: Mapping[str, torch.Tensor | None]) -> None:
-        self.buffers = tuple(buffers.values())
+    def __init__(self, buffers: Mapping[str, torch.Tensor | None], bias: torch.Tensor | None) -> None:
+        self.buffers, self.bias = tuple(buffers.values()), bias
+        self.place = None if bias is None else bias.data_ptr()
         values = ", ".join(f"v{place}" for place in range(len(buffers)))
         names: dict[str, object] = {f"b{place}": tensor for place, tensor in enumerate(self.buffers)}
         tests = [f"v{place} is b{place}" for place in range(len(buffers))]
-        for place, (name, tensor) in enumerate(buffers.items()):
-            if name != "bias" and tensor is not None and not tensor.is_inference():
+        for place, tensor in enumerate(self.buffers):
+            if tensor is not None and not tensor.is_inference():
                 tests.append(f"v{place}._version == {tensor._version}")
         lines = [f"if len(buffers) != {len(buffers)}: return False", f"[{values}] = buffers.values()"]
         self.holds: Callable[[Mapping[str, torch.Tensor | None]], bool] = made_function(
             "holds", ["buffers"], [*lines, f"return {' and '.join(tests) or True}"], names
         )
 
+    def is_added(self, bias: torch.Tensor | None) -> bool:
+        """Whether the bias is still that one, and in its place."""
+        return bias is self.bias and (bias is None or bias.data_ptr() == self.place)
+
 
 class HeldWeight(torch.nn.Module):
-    """The weight of a layer of `out_features` times `in_features`, in buffers.
+    """The weight of a layer of `out_features` times `in_features`, in buffers; its bias is a parameter, as in
+    `torch.nn.Linear`.
 
     Attributes
     ----------
@@ -79,6 +86,7 @@ class HeldWeight(torch.nn.Module):
 
     def __init__(self) -> None:
         torch.nn.Module.__init__(self)  # `Linear` is a torch.nn.Linear too, whose own would make a matrix
+        self.register_parameter("bias", None)
         self.dense_dtype = torch.get_default_dtype()
 
     def _weight(self, codes: np.ndarray, arrays: dict[str, Any]) -> QuantizedWeight:
@@ -105,7 +113,12 @@ class HeldWeight(torch.nn.Module):
         self.handle = handle_of(self, self.qweight.device, self.__dict__.get("handle"))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
+        if name == "bias" and isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
+            # A tensor that wants gradients is to get them itself.
+            held: dict[str, Any] = self._parameters
+            held[name] = value if value.requires_grad else torch.nn.Parameter(value, requires_grad=False)
+        else:
+            super().__setattr__(name, value)
         if name in _BUFFERS and "handle" in self.__dict__:
             self._renew()
 
@@ -118,11 +131,12 @@ class HeldWeight(torch.nn.Module):
     def weight(self) -> PackedWeight:
         """The weight on the module's device."""
         self._settle()
-        packed = self._packed
-        if self._seen is None or not self._seen.holds(self._buffers):  # somebody assigned a buffer, or wrote to one
+        packed, bias, seen = self._packed, self._parameters.get("bias"), self._seen
+        if seen is None or not seen.holds(self._buffers):  # somebody assigned a buffer, or wrote to one
             packed = None
+        if packed is None or seen is None or not seen.is_added(bias):
             self._calls.clear()
-            self._seen = Seen(self._buffers)
+            self._seen = Seen(self._buffers, bias)
         if packed is None:
             arrays = {name: self._buffers[name] for name in ARRAYS if self._buffers.get(name) is not None}
             packed = self._packed = PackedWeight(
@@ -166,7 +180,7 @@ class HeldWeight(torch.nn.Module):
         self._order, words = packed.order, packed.held["codes"]
         self._buffers["qweight"] = words
         if unchanged:
-            self._seen = Seen(self._buffers)
+            self._seen = Seen(self._buffers, seen.bias)
 
     def dequantize(self) -> torch.Tensor:
         """The weight that activations are multiplied by in effect, ``[N, K]`` float32."""
@@ -209,12 +223,14 @@ class HeldWeight(torch.nn.Module):
         # and after.
         replaced = prefix + "qweight" in state_dict
         for name in _BUFFERS:
-            found, own = state_dict.get(prefix + name), self._buffers.get(name)
-            device = self.qweight.device
+            held: dict[str, Any] = self._parameters if name == "bias" else self._buffers
+            found, own = state_dict.get(prefix + name), held.get(name)
             if found is None:
-                self._buffers[name] = None if replaced and name in ARRAYS else own
+                held[name] = None if replaced and name in ARRAYS else own
             elif own is None or own.shape != found.shape or own.dtype != found.dtype:
-                self._buffers[name] = torch.empty_like(found, device=device)
+                empty = torch.empty_like(found, device=self.qweight.device)
+                trained = own is not None and own.requires_grad
+                held[name] = torch.nn.Parameter(empty, requires_grad=trained) if name == "bias" else empty
         if replaced:
             self._order = None
         buffers = {name: tensor for name, tensor in state_dict.items() if name != text}
@@ -240,11 +256,14 @@ class HeldWeight(torch.nn.Module):
         # ``model.half()`` means activations: scales stay in the type that they were made in.
         self._settle()
         self.dense_dtype = fn(torch.empty(0, dtype=self.dense_dtype, device=self.qweight.device)).dtype
+        buffers, self._buffers = self._buffers, {}
+        super()._apply(fn, recurse)  # the bias, as torch has it for parameters
+        self._buffers = buffers
         for name, buffer in list(self._buffers.items()):
             if buffer is None:
                 continue
             moved = fn(buffer)
-            if name != "bias" and moved.dtype != buffer.dtype:
+            if moved.dtype != buffer.dtype:
                 empty = buffer.is_meta and not moved.is_meta  # `to_empty`
                 moved = torch.empty_like(buffer, device=moved.device) if empty else buffer.to(moved.device)
             self._buffers[name] = moved

@@ -60,7 +60,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
     Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it. Tensors of a
     state dict: ``qweight`` (uint8 ``[N, K * bits / 8]``; the buffer itself holds the order of the kernels that have
     run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``, ``divisors``, ``bias``. For
-    inference: there is a gradient for x and for a bias, none for the weight.
+    inference: there is a gradient for x and for the bias, a parameter that wants none until it is asked to
+    (``layer.bias.requires_grad_()``, PEFT's ``bias="all"``), none for the weight.
     """
 
     def __init__(
@@ -104,8 +105,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         if of.unused or not np.isfinite(of.decode(codes[:1, :1])).all():
             codes[:] = of.encode(0.0)
         self._hold(PackedWeight.pack(self._weight(codes, empty)), device)
-        self.register_buffer("bias", torch.zeros(out_features, device=device) if bias else None)
-        self._renew()
+        self.bias = torch.zeros(out_features, device=device) if bias else None
 
     def _describe(
         self,
@@ -208,9 +208,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         shape, of = weight.shape, weight.format.name
         made._describe(shape[1], shape[0], activations or "float16", of, None, None, function)
         made._hold(weight, device)
-        bias = None if bias is None else as_torch(bias, made.qweight.device).detach().clone()
-        made.register_buffer("bias", bias)
-        made._renew()
+        made.bias = None if bias is None else as_torch(bias, made.qweight.device).detach().clone()
         return made
 
     def load_and_transform_weight(
@@ -250,11 +248,14 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
             x, "tracer"
         ):  # `torch.fx.symbolic_trace`: a layer is a leaf, as torch's are
             return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
-        # What was learnt from earlier calls holds for the buffers that they read.
-        if output is None and self._seen is not None and type(x) in _PLAIN and self._seen.holds(self._buffers):
-            result = self._calls(x)
-            if result is not MISSED:
-                return result
+        # What was learnt from earlier calls holds for the tensors that they read, and gives no gradients.
+        seen = self._seen
+        if output is None and seen is not None and type(x) in _PLAIN and seen.holds(self._buffers):
+            bias = self._parameters.get("bias")
+            if seen.is_added(bias) and (bias is None or not bias.requires_grad):
+                result = self._calls(x)
+                if result is not MISSED:
+                    return result
         return self._checked(x, output)
 
     def _trains(self, x: torch.Tensor) -> bool:
@@ -295,7 +296,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         )
         result = product.run()
         self._settle()
-        if output is None and x is given and not self._parameters:  # whose gradients known calls do not give
+        if output is None and x is given and not (self.bias is not None and self.bias.requires_grad):
             product.met(self._calls, (x,), {"x": x})
         return result
 

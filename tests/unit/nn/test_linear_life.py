@@ -54,6 +54,29 @@ def test_gradients_of_activations_and_bias(compiled: bool, function: str | None)
     torch.testing.assert_close(bias.grad, own.grad, rtol=1e-4, atol=1e-4)
 
 
+def test_a_bias_is_a_parameter_that_may_be_trained_at_any_time() -> None:
+    """Known calls give no gradients, and add the numbers that are there: a bias that was asked for gradients after two calls got none."""
+    made = layer()
+    assert [name for name, _ in made.named_parameters()] == ["bias"] and not made.bias.requires_grad
+    before = [made(X) for _ in range(3)][-1]
+    made.bias.data = made.bias.data + 1  # as peft and FSDP do, other memory
+    for _ in range(3):
+        near(made(X), before + 1)
+    made.bias.requires_grad_()
+    made(X).sum().backward()
+    near(made.bias.grad, torch.full((N,), float(len(X))))
+    with torch.no_grad():
+        made.bias -= 1
+        for _ in range(3):
+            near(made(X), before)
+    made.bias = torch.zeros(N)
+    near(made(X), before - FLOAT.bias)
+    assert isinstance(made.bias, torch.nn.Parameter) and made.to(torch.bfloat16).bias.dtype == torch.bfloat16
+    without = Linear(K, N, group_size=32)
+    without.load_state_dict(layer().state_dict())
+    near(without(X), before)
+
+
 def test_vmap_is_one_call_and_other_transforms_are_refused() -> None:
     made = layer()
     near(torch.vmap(made)(X.reshape(5, 1, K)), made(X).reshape(5, 1, N))
