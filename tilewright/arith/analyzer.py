@@ -75,8 +75,8 @@ class Analyzer:
         self._about: dict[Name, list[_Fact]] = {}
         self._relevant: dict[frozenset[Name], Facts] = {}
 
-    def _asked(self, *questions: Expr) -> State:
-        """The state in which just those facts are known that may bear on some expressions."""
+    def _relevant_facts(self, *questions: Expr) -> State:
+        """The state with only the facts that are relevant to some expressions."""
         state = self._state
         if self._told < len(self._given):
             self._tell()
@@ -218,7 +218,7 @@ class Analyzer:
         """
         if isinstance(expression, Const):
             return expression
-        state = self._asked(expression)
+        state = self._relevant_facts(expression)
         result = simplified(state, expression)
         return expression if _is_same(result, expression) else result
 
@@ -226,11 +226,11 @@ class Analyzer:
         """The least and greatest value that are certain, either may be None.  Booleans count as 0 and 1."""
         if isinstance(expression, int):
             return expression, expression
-        return _bounds(self._asked(expression), expression)
+        return _bounds(self._relevant_facts(expression), expression)
 
     def distance(self, a: Expr, b: Expr) -> Interval:
         """The bounds of ``a - b`` for two indices, without making that expression."""
-        state = self._asked(a, b)
+        state = self._relevant_facts(a, b)
         difference = forms.add(form_of(state, a), form_of(state, b), -1)
         return interval_of_form(
             state, recombine(state, difference, a.dtype if a.dtype.bits > b.dtype.bits else b.dtype)
@@ -245,7 +245,7 @@ class Analyzer:
         """Whether `condition` certainly holds."""
         if isinstance(condition, bool):
             return condition
-        result = simplified(self._asked(condition), condition)
+        result = simplified(self._relevant_facts(condition), condition)
         return isinstance(result, Const) and bool(result.value)
 
     def divides(self, expression: Extent, divisor: Extent) -> bool:
@@ -253,7 +253,7 @@ class Analyzer:
         if isinstance(expression, int) and isinstance(divisor, int):
             return divisor != 0 and expression % divisor == 0
         remainder = index_binary("floormod", expression, divisor)
-        state = self._asked(remainder)
+        state = self._relevant_facts(remainder)
         if isinstance(divisor, int):
             if divisor == 0 or not is_index(expr(expression).dtype):
                 return False
@@ -267,7 +267,7 @@ class Analyzer:
         """Whether `a` and `b` certainly have the same value."""
         left, right = expr(a), expr(b)
         if not left.dtype.is_integer or not right.dtype.is_integer:
-            state = self._asked(left, right)
+            state = self._relevant_facts(left, right)
             return left.dtype == right.dtype and simplified(state, left) is simplified(state, right)
         return self.prove(index_binary("eq", left, right))
 
@@ -277,7 +277,7 @@ class Analyzer:
         The keys are variables, products and opaque terms (``x // 4``, loads), each equal to itself by identity
         within this analyzer.  An expression of another type is its own single term.
         """
-        state = self._asked(expression)
+        state = self._relevant_facts(expression)
         if not is_index(expression.dtype):
             return {simplified(state, expression): 1}, 0
         form = form_of(state, expression)
@@ -291,7 +291,7 @@ class Analyzer:
         """``s`` where ``expression == s * var + rest`` and neither mentions `var`; None where there is no such."""
         if not is_index(expression.dtype):
             return None
-        state = self._asked(expression)
+        state = self._relevant_facts(expression)
         split = forms.coefficient_of(form_of(state, expression), var)
         if split is None or any(var in state.interner.names(atom) for part in split for atom in part.atoms()):
             return None
@@ -301,7 +301,7 @@ class Analyzer:
         """Whether an index expression is certainly not negative."""
         if isinstance(expression, int):
             return expression >= 0
-        state = self._asked(expression)
+        state = self._relevant_facts(expression)
         if not is_index(expression.dtype):
             low = _bounds(state, expression)[0]
             return low is not None and low >= 0

@@ -144,7 +144,7 @@ class ExpertInputs:
     def take(self, hidden: Any, routing: tuple[Any, ...]) -> None:
         """Keep the arguments of one call."""
         rows = hidden.detach().reshape(-1, hidden.shape[-1]).cpu()
-        numbers, sizes = self.stack.dealt(hidden, routing)
+        numbers, sizes = self.stack.rows_by_expert(hidden, routing)
         self._of.append(torch.as_tensor(numbers).cpu().split(list(map(int, sizes))))
         self._rows.append(rows)
         self.count += len(rows)

@@ -58,14 +58,14 @@ class Stack:
         """How many experts there are."""
         return int(getattr(self.module, self.names[0]).shape[0])
 
-    def dealt(
+    def rows_by_expert(
         self, hidden: torch.Tensor, routing: tuple[torch.Tensor, ...]
     ) -> tuple[Sequence[int] | torch.Tensor, torch.Tensor]:
         """Numbers of the rows of `hidden` in the order of experts, and how many each expert has, for a call of the
         module."""
         if self.form is None:
             return range(len(hidden)), routing[0]
-        return self.form.dealt(hidden, routing, self.count)
+        return self.form.rows_by_expert(hidden, routing, self.count)
 
     def between(self, expert: int, rows: np.ndarray, weight: QuantizedWeight) -> np.ndarray:
         """What an expert's second weight is multiplied by, for rows that its first one, rounded, is multiplied by."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.conversion.methods import block_of
 from tilewright.conversion.readers import Tensors, Weights, halves
-from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
+from tilewright.conversion.settings import Settings, all_groups, groups_of_layer, weights_settings
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers import (
     from_awq,
@@ -37,7 +37,7 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
         if not w4a8:
             return from_mx(weight.view(np.uint8), scale, name=layer)
         codes = halves(expect(f"{layer}.weight", weight, ["int8"], [None, None], "[N, K / 2]"))
-        return from_int_quantized(codes, scale, bits=4, group=groups_said(settings), name=layer)
+        return from_int_quantized(codes, scale, bits=4, group=all_groups(settings), name=layer)
     block = settings.get("weight_block_size") or ([128, 128] if w4a8 else None)
     for entry in weights_settings(settings, layer):
         block = entry.get("block_structure") if entry.get("strategy") == "block" else block
@@ -85,7 +85,7 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     complement."""
     weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
     zeros = tensors.get(f"{layer}.weight_zero_point")
-    group = groups_said(settings)
+    group = all_groups(settings)
     if weight.dtype.name == "uint8" and weight.ndim == scale.ndim == 2 and weight.shape[-1] == 24 * scale.shape[-1]:
         return {layer: from_mx(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)}
     if weight.dtype.name == "uint8":

@@ -76,7 +76,7 @@ def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> Qu
         parts = [_with_factor_in_scales(one) for one in parts]
     parts = in_one_form(parts)
     first = parts[0]
-    if any(_form(one) != _form(first) or not _alike(one, first) for one in parts[1:]):
+    if any(_form(one) != _form(first) or not _same_order(one, first) for one in parts[1:]):
         raise WrongArgumentShape(
             f"{name} is made of weights of two forms, which cannot be the rows of one",
             hint="the model keeps them in one tensor; one whose layers are apart takes them as they are",
@@ -152,7 +152,7 @@ def _form(weight: QuantizedWeight) -> Any:
     return weight.format, weight.shape[1], weight.block[1], weight.zeros_mode, weight.tensor_scale, held
 
 
-def _alike(one: QuantizedWeight, other: QuantizedWeight) -> bool:
+def _same_order(one: QuantizedWeight, other: QuantizedWeight) -> bool:
     """Whether the columns of two weights are in one order, and multiplied alike."""
     pairs = ((one.g_idx, other.g_idx), (one.divisors, other.divisors))
     return all((a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b)) for a, b in pairs)

@@ -322,14 +322,14 @@ def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], 
             raise MissingTensor(f"{name} is missing: the model has such a tensor")
     for name in read:
         values, held = as_torch(source[there[name]], "cpu"), state[name]
-        if not _lie_alike(values.shape, held.shape):
+        if not _same_order(values.shape, held.shape):
             raise WrongArgumentShape(
                 f"{there[name]} is {list(values.shape)} in the checkpoint, {name} {list(held.shape)} in the model"
             )
         held.copy_(values.reshape(held.shape))
 
 
-def _lie_alike(one: Iterable[int], other: Iterable[int]) -> bool:
+def _same_order(one: Iterable[int], other: Iterable[int]) -> bool:
     """Whether numbers in their order are those of another shape: dimensions of one are several of the other, or
     extents of 1; a matrix is never its transpose."""
     ends = [set(itertools.accumulate(shape, operator.mul, initial=1)) for shape in (one, other)]

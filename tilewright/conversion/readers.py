@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.checkpoints.gguf import GGUFTensor
-from tilewright.conversion.settings import Settings, groups_of_layer, groups_said, weights_settings
+from tilewright.conversion.settings import Settings, all_groups, groups_of_layer, weights_settings
 from tilewright.errors import InvalidTensor, MissingTensor
 from tilewright.quant.importers import (
     from_awq,
@@ -69,7 +69,7 @@ def gptq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         version=_VERSIONS[form],
         planes=form == "gptq_p" or bits in PLANE_BITS,
         borrowed=_borrows(settings),
-        group=groups_said(settings) if several else settings.get("group_size"),
+        group=all_groups(settings) if several else settings.get("group_size"),
         name=layer,
     )
 
@@ -112,7 +112,7 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         raise InvalidTensor(f"{layer}: no AWQ form {form!r}", hint=f"known: {', '.join(AWQ_FORMS)}")
     form = "gemv" if form == "gemv" else "gemm"
     zeros = take(tensors, layer, ".qzeros", "AWQ")
-    given = groups_said(settings) if settings.get("extra_config") else group
+    given = all_groups(settings) if settings.get("extra_config") else group
     return from_awq(words, zeros, scales, form=form, group=given, bits=bits, name=layer)
 
 
@@ -192,7 +192,7 @@ def bitsandbytes_int8(tensors: Tensors, layer: str, settings: Settings) -> Weigh
 # compressed-tensors, fp8, fp4 ---------------------------------------------------------------------------
 
 
-def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
+def _check_declared(tensors: Tensors, layer: str, settings: Settings) -> None:
     """Whether compressed-tensors' zero points and orders of columns are there, where the configuration says that the
     layer has some.  Raises MissingTensor."""
     said = weights_settings(settings, layer)
@@ -210,7 +210,7 @@ def _check_said(tensors: Tensors, layer: str, settings: Settings) -> None:
 def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' packed integers; how many bits they have is told by their shape."""
     packed = as_numpy(matrix(tensors, f"{layer}.weight_packed"))
-    _check_said(tensors, layer, settings)
+    _check_declared(tensors, layer, settings)
     if packed.dtype.name == "int8":  # int4-quantized: the even column in the low half
         return _integers(halves(packed), tensors, layer, settings)
     shape = take(tensors, layer, ".weight_shape", "packed")
@@ -246,7 +246,7 @@ def marlin_24(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
 def int8(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """compressed-tensors' int8."""
-    _check_said(tensors, layer, settings)
+    _check_declared(tensors, layer, settings)
     return _integers(tensors[f"{layer}.weight"], tensors, layer, settings)
 
 

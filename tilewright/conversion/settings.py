@@ -226,17 +226,17 @@ def weights_settings(settings: Settings, layer: str) -> list[Settings]:
     return [group["weights"] for group in _nearest(groups, layer)]
 
 
-def groups_said(said: object) -> list[int]:
+def all_groups(said: object) -> list[int]:
     """Every size of groups that a configuration, or a part of it, speaks of."""
     if not isinstance(said, Mapping):
         return []
     own = [said["group_size"]] if type(said.get("group_size")) is int else []
-    return own + [size for part in said.values() for size in groups_said(part)]
+    return own + [size for part in said.values() for size in all_groups(part)]
 
 
 def groups_of_layer(settings: Settings, layer: str) -> list[int]:
     """Those that compressed-tensors' and modelopt's say of a layer; of all where they say none of it."""
-    return [size for said in weights_settings(settings, layer) for size in groups_said(said)] or groups_said(settings)
+    return [size for said in weights_settings(settings, layer) for size in all_groups(said)] or all_groups(settings)
 
 
 def _nearest(groups: list[Mapping[str, Any]], layer: str) -> list[Mapping[str, Any]]:

@@ -49,22 +49,22 @@ def _atomic(kind: str) -> Callable[[Evaluator, Call], Numbers]:
         offsets, values, wanted = (np.broadcast_to(x, shape).reshape(-1) for x in (offset, value, active))
         kept = wanted if inside is None else wanted & np.broadcast_to(inside, shape).reshape(-1)
         old = np.full(offsets.shape, carried(place.safe, place.dtype))
-        old[kept] = _in_turn(place, kind, offsets[kept], values[kept])
+        old[kept] = _in_lane_order(place, kind, offsets[kept], values[kept])
         return settle(old.reshape(shape), place.dtype)
 
     return run
 
 
-def _in_turn(place: View, kind: str, offsets: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _in_lane_order(place: View, kind: str, offsets: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Apply atomics in the order of lanes: lanes that meet at one element take turns."""
     old = np.empty(offsets.shape, place.dtype.numpy)
     order = np.argsort(offsets, kind="stable")
     ordered = offsets[order]
     new_element = np.append(True, ordered[1:] != ordered[:-1])
     starts = np.flatnonzero(new_element)
-    turn = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
-    for now in range(int(turn.max(initial=-1)) + 1):
-        lanes = order[turn == now]
+    rank = np.arange(len(ordered)) - np.repeat(starts, np.diff(np.append(starts, len(ordered))))
+    for now in range(int(rank.max(initial=-1)) + 1):
+        lanes = order[rank == now]
         before = place.gather(offsets[lanes])
         old[lanes] = before
         after = values[lanes] if kind == "exchange" else combine(kind, before, values[lanes], place.dtype)

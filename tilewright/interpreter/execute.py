@@ -272,7 +272,7 @@ class Executor(Lines):
             yield
         self.woken += 1
 
-    def _hand_on(self, node: nodes.Publish | nodes.Release) -> None:
+    def _forward(self, node: nodes.Publish | nodes.Release) -> None:
         verb = "publish" if isinstance(node, nodes.Publish) else "release"
         self.channels[node.channel].pass_on(self.role, self.uniform(node.iteration), verb)
         self.woken += 1
@@ -322,7 +322,7 @@ _SIMPLE: Mapping[type[Statement], _Simple] = {
     nodes.Break: Executor._break, nodes.Continue: Executor._continue, nodes.Return: Executor._return,
     nodes.Assert: Executor._assert, nodes.Assume: Executor._assume, nodes.Print: show,
     nodes.Commit: Executor._landed, nodes.Wait: Executor._landed, nodes.Channel: Executor._channel,
-    nodes.Publish: Executor._hand_on, nodes.Release: Executor._hand_on,
+    nodes.Publish: Executor._forward, nodes.Release: Executor._forward,
 }  # fmt: skip
 
 _COMPOUND: Mapping[type[Statement], _Compound] = {

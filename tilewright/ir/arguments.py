@@ -15,7 +15,7 @@ from tilewright.ir import dtypes
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import Buffer, Extent, Function, Var
 from tilewright.ir.signature import POINTERS, size_variables, written_parameters
-from tilewright.ir.sizes import arithmetic, evaluate, size_text, solve, told_by
+from tilewright.ir.sizes import arithmetic, evaluate, size_in, size_text, solve
 from tilewright.ir.walking import variables
 from tilewright.memory import HOST
 
@@ -179,7 +179,7 @@ class Expectations:
     @staticmethod
     def tell(sizes: dict[Var, int], origin: dict[Var, str], extent: Extent, found: int, place: str) -> None:
         """Take the size that an extent or a stride tells, where it is not known."""
-        var = told_by(extent)
+        var = size_in(extent)
         if var is None or var in sizes:
             return
         solution = solve(extent, found)

@@ -63,23 +63,23 @@ def _is_of(extent: Expr, sizes: Collection[Var]) -> bool:
     return isinstance(extent, Const) or extent in sizes
 
 
-def told_by(extent: Extent) -> Var | None:
+def size_in(extent: Extent) -> Var | None:
     """The size that can be computed from an extent: the extent itself, or ``a * size + b`` with constants."""
     if isinstance(extent, Var):
         return extent
     if isinstance(extent, Cast):
-        return told_by(extent.value)
+        return size_in(extent.value)
     if isinstance(extent, Binary) and extent.op in ("add", "sub", "mul"):
         constants = [isinstance(side, Const) for side in (extent.left, extent.right)]
         if constants.count(True) == 1:
             scale = extent.left if constants[0] else extent.right
             if extent.op != "mul" or scale.value:  # type: ignore[attr-defined]
-                return told_by(extent.right if constants[0] else extent.left)
+                return size_in(extent.right if constants[0] else extent.left)
     return None
 
 
 def solve(extent: Extent, value: int) -> int | None:
-    """The size (`told_by`) for which an extent has a value; None where it is no whole number."""
+    """The size (`size_in`) for which an extent has a value; None where it is no whole number."""
     if isinstance(extent, Cast):
         return solve(extent.value, value)
     if not isinstance(extent, Binary):

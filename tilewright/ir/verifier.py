@@ -16,7 +16,7 @@ from tilewright.ir.expression_rules import counted, extent_problems, index_probl
 from tilewright.ir.printer import print_program
 from tilewright.ir.scope_rules import ScopeRules, mark_sound
 from tilewright.ir.signature import size_variables
-from tilewright.ir.sizes import told_by
+from tilewright.ir.sizes import size_in
 from tilewright.ir.stages import HOST_STATEMENTS, STAGES, Stage, illegal_statements
 from tilewright.ir.visitor import method_of
 from tilewright.ir.walking import children, holds
@@ -84,7 +84,7 @@ class _Verifier(ScopeRules):
             self.bind(function, var)
         for param in function.params:
             self.bind(function, param)
-        bare = {told_by(e) for p in function.params if isinstance(p, ir.Buffer) for e in (*p.shape, *(p.strides or ()))}
+        bare = {size_in(e) for p in function.params if isinstance(p, ir.Buffer) for e in (*p.shape, *(p.strides or ()))}
         for var in size_variables(function):
             if var not in bare:
                 self.report(function, f"the size {var.name} never stands alone as an extent of a parameter")

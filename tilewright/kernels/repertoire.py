@@ -59,21 +59,21 @@ def repertoire(times: np.ndarray, most: int = MOST, rows: Sequence[int] = ()) ->
     left = np.full(len(times), 1e3)
     chosen: list[int] = []
     while len(chosen) < most and left.max() > 0:
-        chosen.append(_best_beside(left, slower, weight))
+        chosen.append(_best_addition(left, slower, weight))
         left = np.minimum(left, slower[:, chosen[-1]])
     changed = len(chosen) > 1
     while changed:
         changed = False
         for place, column in enumerate(chosen):
             others = slower[:, chosen[:place] + chosen[place + 1 :]].min(axis=1)
-            better = _best_beside(others, slower, weight)
+            better = _best_addition(others, slower, weight)
             losses = [weight @ _loss(np.minimum(others, slower[:, one])) for one in (column, better)]
             if losses[1] < losses[0] * (1 - 1e-6):
                 chosen[place], changed = better, True
     return chosen
 
 
-def _best_beside(left: np.ndarray, slower: np.ndarray, weight: np.ndarray) -> int:
+def _best_addition(left: np.ndarray, slower: np.ndarray, weight: np.ndarray) -> int:
     """The column that leaves the least loss beside others that leave so much."""
     return int((weight @ _loss(np.minimum(left[:, None], slower))).argmin())
 

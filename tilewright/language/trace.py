@@ -12,7 +12,7 @@ from types import CellType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError, TilewrightWarning
-from tilewright.ir import POINTERS, DType, find, size_variables, told_by, walk
+from tilewright.ir import POINTERS, DType, find, size_in, size_variables, walk
 from tilewright.ir import nodes as ir
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
@@ -360,7 +360,7 @@ def check_sizes(function: ir.Function) -> None:
     bare: set[ir.Expr] = {param for param in function.params if isinstance(param, ir.Var)}
     for param in function.inputs:
         if isinstance(param, ir.Buffer):
-            bare.update(e for e in map(told_by, (*param.shape, *(param.strides or ()))) if e is not None)
+            bare.update(e for e in map(size_in, (*param.shape, *(param.strides or ()))) if e is not None)
     mentioned = dict.fromkeys(size_variables(function))
     bound = {var for node in walk(function.body) for var in _BOUND.get(type(node), lambda _: ())(node)}
     mentioned.update(dict.fromkeys(v for v in find(function.body, ir.Var) if v not in bound))

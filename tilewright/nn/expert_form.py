@@ -89,7 +89,7 @@ class ExpertForm:
         of_tokens = of_tokens.masked_fill((index >= experts)[..., None], 0.0) * factors[..., None]
         return of_tokens.sum(1).to(hidden.dtype).reshape(hidden.shape)
 
-    def dealt(
+    def rows_by_expert(
         self, hidden: torch.Tensor, routing: tuple[object, ...], experts: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Which rows of `hidden` the experts multiply: their numbers in the order of experts, and how many each has."""

@@ -162,7 +162,7 @@ class _Guard(ScopedRewriter):
         written = {node.buffer for node in find(branch.then, ir.Store, ir.Region)}
         said = [
             bound
-            for bound in _said(branch.condition)
+            for bound in _bounds_in(branch.condition)
             if not any(load.buffer in written for load in find(bound.index, ir.Load))
         ]
         with self._deciding(said, True):
@@ -170,7 +170,7 @@ class _Guard(ScopedRewriter):
 
     def chosen_of(self, select: ir.Select) -> ir.Expr:
         """The same of a choice: what is read for one way of it."""
-        with self._deciding(list(_said(select.condition)), True):
+        with self._deciding(list(_bounds_in(select.condition)), True):
             return super().chosen_of(select)
 
     # Loops
@@ -329,7 +329,7 @@ def _renamed(bound: _Bound, old: ir.Var, new: ir.Var) -> _Bound:
     return _Bound(index, bound.extent, (key(index), bound.name[1]))
 
 
-def _said(condition: ir.Expr) -> Iterator[_Bound]:
+def _bounds_in(condition: ir.Expr) -> Iterator[_Bound]:
     """The bounds that a condition is made of."""
     for one in conjuncts(condition):
         if isinstance(one, ir.Binary) and one.op == "lt":

@@ -32,7 +32,7 @@ def matrix_store(work: ThreadLoop, buffer: ir.Buffer, indices: Sequence[ir.Expr]
     for one in work.owner.context.arch.copy_instructions:
         if one.strided and one.destination == memory and buffer.dtype in one.elements:
             assert one.matrix is not None
-            if _is_of_matrices(work.layout, one.matrix) and _lies_by_rows(work, buffer, indices, one.matrix):
+            if _is_of_matrices(work.layout, one.matrix) and _has_row_stride(work, buffer, indices, one.matrix):
                 return one
     return None
 
@@ -60,7 +60,7 @@ def _coordinates(layout: Layout, threads: int, registers: int) -> tuple[np.ndarr
     return layout.coordinates(**{place: found[place] for place in layout.places})
 
 
-def _lies_by_rows(work: ThreadLoop, buffer: ir.Buffer, indices: Sequence[ir.Expr], matrix: Layout) -> bool:
+def _has_row_stride(work: ThreadLoop, buffer: ir.Buffer, indices: Sequence[ir.Expr], matrix: Layout) -> bool:
     """Whether elements of a row are neighbours in memory, and rows lie a distance apart that is the same for all."""
     named = {statement.var for statement in find(work.loop.body, ir.Let)}
     if any(isinstance(node, ir.Load) or node in named for index in indices for node in walk(index)):

@@ -56,7 +56,7 @@ def _may_choose(work: ThreadLoop, vector: Vector) -> bool:
 def _named(work: ThreadLoop, vector: Vector) -> tuple[list[ir.Statement], Vector]:
     """Names for indices that are more than sums, so that a bound once checked is known to hold."""
     named: list[ir.Statement] = []
-    indices = [_told(work, index) for index in vector.indices]
+    indices = [_separated(work, index) for index in vector.indices]
     for place, index in enumerate(indices[:-1]):
         reads = any(isinstance(node, ir.Load) for node in walk(index))
         if reads or any(map(rounds, walk(index))):
@@ -70,7 +70,7 @@ def _named(work: ThreadLoop, vector: Vector) -> tuple[list[ir.Statement], Vector
     return named, replace(vector, indices=tuple(indices))
 
 
-def _told(work: ThreadLoop, index: ir.Expr) -> ir.Expr:
+def _separated(work: ThreadLoop, index: ir.Expr) -> ir.Expr:
     """An index by the thread and its group of registers, where these then stand in no quotient or remainder together:
     what is the thread's part of an address is worked out once for all groups."""
     if not any(map(rounds, walk(index))):
@@ -98,7 +98,7 @@ def _load_piece(work: ThreadLoop, vector: Vector, first: int) -> ir.Statement:
     value = work.safe(vector.buffer) if outside else _at_the_edge(work, vector, first, lane)
     single = ir.Store(vector.part, (lane + first,), value, span=work.loop.span)
     rest = ir.counted(lane, lanes, ir.seq(single), "unroll", span=work.loop.span)
-    if outside or _never_whole(work, vector.buffer, indices, lanes):
+    if outside or _crosses_end(work, vector.buffer, indices, lanes):
         return rest
     return ir.If(guard, ir.seq(moved), ir.seq(rest), span=work.loop.span)
 
@@ -147,7 +147,7 @@ def _store_piece(work: ThreadLoop, vector: Vector, first: int) -> list[ir.Statem
     inside = _lane_guard(work, vector.buffer, vector.of_lane(at), lane, lanes // step)
     body = ir.seq(ir.If(inside, ir.seq(moved(step, at, made, places)), span=work.loop.span))
     rest = ir.counted(lane, lanes // step, body, "unroll", span=work.loop.span)
-    if guard is None or not vector.aligned or _never_whole(work, vector.buffer, indices, lanes):
+    if guard is None or not vector.aligned or _crosses_end(work, vector.buffer, indices, lanes):
         return [rest]
     return [ir.If(guard, ir.seq(whole), ir.seq(rest), span=work.loop.span)]
 
@@ -165,7 +165,7 @@ def _added(
     return ir.Evaluate(ir.Call(value.dtype, "atomic_add", (single, value, "relaxed")), span=work.loop.span)
 
 
-def _never_whole(work: ThreadLoop, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], lanes: int) -> bool:
+def _crosses_end(work: ThreadLoop, buffer: ir.Buffer, indices: tuple[ir.Expr, ...], lanes: int) -> bool:
     """Whether an access that begins in bounds certainly ends out of them."""
     with work.owner.analyzer.scope():
         work.owner.analyzer.assume(work.owner.guard(buffer, indices) or ir.const(True))

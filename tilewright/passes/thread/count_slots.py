@@ -73,10 +73,10 @@ class _Counter:
 
 class _Loops(Rewriter):
     def visit_For(self, loop: ir.For) -> Any:
-        inner = [one for one in find(loop.body, ir.For) if one.kind == "serial" and any(_asked(one.body))]
+        inner = [one for one in find(loop.body, ir.For) if one.kind == "serial" and any(_divided_slots(one.body))]
         if inner or loop.kind != "serial":
             return self.generic(loop)  # what is done once for a loop below may well divide
-        sizes = set(_asked(loop.body))
+        sizes = set(_divided_slots(loop.body))
         if not sizes or not ir.is_literal(loop.step, 1) or any(find(loop.body, ir.Continue)):
             return loop
         counting = _Counting(loop, sizes)
@@ -85,7 +85,7 @@ class _Loops(Rewriter):
         return [*counting.begin(), made] if counting.counters else loop
 
 
-def _asked(body: ir.Statement) -> Iterator[int]:
+def _divided_slots(body: ir.Statement) -> Iterator[int]:
     """How many slots there are where barriers are found by dividing for them."""
     for region in find(body, ir.Region):
         if region.buffer.scope == "barrier":

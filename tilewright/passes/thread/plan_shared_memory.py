@@ -90,7 +90,7 @@ class _Tile:
     """Names of the rings whose bytes it may take."""
     disjoint: frozenset[ir.Buffer] = frozenset()
     """Tiles whose lifetimes its own does not meet."""
-    under_way: bool = False
+    in_flight: bool = False
     """Whether copies into it may be under way behind its last statement."""
 
     @property
@@ -150,7 +150,7 @@ def _plan(kernel: ir.Kernel, arch: Arch) -> ir.Kernel:
         other.last + 1
         for tile in tiles
         for other in tiles
-        if other.under_way and other.last < tile.first and tile.overlaps(other)
+        if other.in_flight and other.last < tile.first and tile.overlaps(other)
     }
     body = kernel.body
     if handed_over or landing:
@@ -198,7 +198,7 @@ class _Uses:
         elif node.function not in _AT_ONCE:
             self.lasting |= regions
 
-    def under_way(self, buffer: ir.Buffer) -> bool:
+    def in_flight(self, buffer: ir.Buffer) -> bool:
         """Whether the wait that ends a tile's life stands before the last copy into it, in the same loop: for copies
         of the last iteration it is none, unless what they bring is read there."""
         position, before = self.landing.get(buffer, (0, 0))
@@ -242,7 +242,7 @@ def _lives(kernel: ir.Kernel, statements: Sequence[ir.Statement], arch: Arch) ->
         alignment = arch.tile_alignment if buffer in uses_of.matrix and buffer.scope == "shared" else _ALIGNMENT
         before = frozenset(rings if buffer.name in overlaid else ())
         others = frozenset(other for pair in disjoint if buffer in pair for other in pair if other is not buffer)
-        tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others, uses_of.under_way(buffer)))
+        tiles.append(_Tile(allocate, size, alignment, first, last, 0, before, others, uses_of.in_flight(buffer)))
     return tiles
 
 

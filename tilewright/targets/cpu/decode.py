@@ -34,7 +34,7 @@ def lower_decode(op: Decode, context: Context) -> Statement | None:
     if (
         source is None
         or tile is None
-        or not _alike(op, source, tile)
+        or not _same_panels(op, source, tile)
         or unproven_beginning(op.source, context.analyzer)
     ):
         return None
@@ -60,7 +60,7 @@ def chosen(codes: Expr, values: Sequence[float]) -> Expr:
     return Call(FLOAT32.with_lanes(codes.dtype.lanes), "cpu.choose", (codes, *table))
 
 
-def _alike(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
+def _same_panels(op: Decode, source: PhysicalOperand, tile: PhysicalOperand) -> bool:
     """Whether every load of the source becomes whole vectors of the tile, none beyond the end of k."""
     codes, bytes_ = source.layout, tile.layout
     extents = static_extents(op.source)

@@ -122,7 +122,7 @@ class VectorProduct(Operands):
             bands.append(_Band(right, tile, start, stop))
             start = stop
         bands = self._share_prefetch(right, bands, rows)
-        together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _alike(bands)
+        together = [bands] if self.op.m >= MANY_TILES * tiles[0].rows else _mergeable(bands)
         return [one for group in together for one in self._columns(left, group, valid)]
 
     def _share_prefetch(self, right: Right, bands: list[_Band], rows: ir.Extent) -> list[_Band]:
@@ -317,7 +317,7 @@ class VectorProduct(Operands):
         return ir.binary("add", old, total)
 
 
-def _alike(bands: Sequence[_Band]) -> list[list[_Band]]:
+def _mergeable(bands: Sequence[_Band]) -> list[list[_Band]]:
     """Bands one after the other whose tiles are as wide, which lose nothing by sharing the columns that the first one
     brought near."""
     return [list(group) for _, group in itertools.groupby(bands, key=lambda band: band.tile.vectors)]

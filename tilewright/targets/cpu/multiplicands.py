@@ -184,7 +184,7 @@ class PanelRight:
         return self.layout.load_size // self.element.per_byte
 
     @property
-    def _soon(self) -> int:
+    def _reach(self) -> int:
         """Elements from what is read to what a single row prefetches: panels side by side are one fast stream."""
         assert self.prefetch is not None
         return (self.layout.beside + 1) // 2 * self.prefetch.distance // self.memory.dtype.storage_bytes
@@ -205,7 +205,7 @@ class PanelRight:
             is_last = ir.binary("ge", self.first_load + loads, ir.const(whole))
             distance = ir.Select(INT32, is_last, to_next_panel, ir.const(loads * beside * size))
         distance = ir.Select(
-            INT32, ir.binary("gt", ir.cast(ir.expr(rows), INT32), ir.const(1)), ir.expr(distance), ir.const(self._soon)
+            INT32, ir.binary("gt", ir.cast(ir.expr(rows), INT32), ir.const(1)), ir.expr(distance), ir.const(self._reach)
         )
         share = ir.index_binary("max", size // ir.index_binary("max", passes, 1), 1)
         return SharedPrefetch(loads, distance, share)
@@ -227,7 +227,7 @@ class PanelRight:
         if self.prefetch is None:
             return []
         if self.shared is None or row is None:
-            place = self.place(vector, position) + self._soon
+            place = self.place(vector, position) + self._reach
         else:
             step = self.shared.number(row) * self.shared.loads + position
             ahead = step * self.shared.share * self.layout.beside

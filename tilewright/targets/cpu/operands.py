@@ -208,7 +208,7 @@ class Operands:
             return Scale(lambda row, chunk: factor(row, chunk // per_chunk), along_k)
         by_lines = one_dimension or op.axis_of_k(is_a) == 0 or op.groups is not None
         contiguous = size == 1 and by_lines and op.n % self.lanes == 0
-        contiguous = contiguous and (_rows_of_memory(scale) or self._beside(scale))
+        contiguous = contiguous and (_rows_of_memory(scale) or self._same_columns(scale))
         contiguous = contiguous and not unproven_beginning(scale, self.context.analyzer, (-1,))
         if not contiguous:
             columns = -(-op.n // self.lanes) * self.lanes  # whole vectors: those beyond the last are never stored
@@ -245,7 +245,7 @@ class Operands:
         lines = -(-self.op.n // per_line)
         return loop("block", 0, along_k, lambda block: loop("line", 0, lines, lambda line: request(block, line)))
 
-    def _beside(self, scale: ir.Region) -> bool:
+    def _same_columns(self, scale: ir.Region) -> bool:
         """Whether a global scale's columns are those of a global b, so that whole vectors that exist in b exist in
         it."""
         op, buffer = self.op, scale.buffer
@@ -271,7 +271,7 @@ class Operands:
             total = FLOAT32
         axes = kept_axes(shift, 1 if op.groups is None else 2)
         assert axes is not None
-        view = self._own_view(shift.buffer) if self._beside_rows(shift, axes[-1]) else shift.buffer
+        view = self._own_view(shift.buffer) if self._same_rows(shift, axes[-1]) else shift.buffer
         per_group = op.k // (op.groups or 1) // self.chunk
 
         def value(row: ir.Expr, chunk: ir.Expr) -> ir.Expr:
@@ -285,7 +285,7 @@ class Operands:
 
         return value
 
-    def _beside_rows(self, shift: ir.Region, axis: int) -> bool:
+    def _same_rows(self, shift: ir.Region, axis: int) -> bool:
         """Whether a global shift has a number for each row that a's matrix has: rows that exist in a exist in it."""
         alongside = shift_ends_with(self.op, "a", self._source(self.op.a))
         return alongside and not unproven_beginning(shift, self.context.analyzer, (axis,))

@@ -106,7 +106,7 @@ class TileProduct(VectorProduct):
 
             def down(vectors: int, vector: ir.Expr, lanes: int) -> list[ir.Statement]:
                 shape = _Shape(tuple(heights), vectors, lanes)
-                if shape.heights == (ROWS, ROWS) and not self._stays(shape) and self.chunk == self.op.k:
+                if shape.heights == (ROWS, ROWS) and not self._keeps_totals(shape) and self.chunk == self.op.k:
                     return self._in_rounds(left, right, shape, start, stop, vector)
                 body = lambda row: self._parts(left, right, shape, row, vector)  # noqa: E731
                 return loop("row", start, stop, body, step=ROWS * len(heights))
@@ -169,7 +169,7 @@ class TileProduct(VectorProduct):
 
     # One set of registers -----------------------------------------------------------------------
 
-    def _stays(self, shape: _Shape) -> bool:
+    def _keeps_totals(self, shape: _Shape) -> bool:
         """Whether totals pass from c to c and never through other memory."""
         return self.direct and shape.lanes == self.lanes
 
@@ -186,7 +186,7 @@ class TileProduct(VectorProduct):
             return loop("step", first, stop, lambda step: self._products(left, right, shape, row, vector, step))
 
         end = self._end()
-        if self._stays(shape):
+        if self._keeps_totals(shape):
             begin = self._each(shape, lambda i, j, tile: self._begin(shape, i, j, tile, row, vector))
             finish = self._each(shape, lambda i, j, tile: [registers.store(tile, *self._c(row, vector, i, j))])
             return [*begin, *steps(0, end), *finish]

@@ -15,7 +15,7 @@ def load_matrices(load: OperandLoad) -> list[Statement] | None:
     product, operand, part = load.product, load.operand, load.part
     if part.dtype.bits != 16 and (operand.transposed or part.dtype.bits >= 64):
         return None
-    if not _lies_in_rows(load):
+    if not _is_contiguous(load):
         return None
     words = operand.registers * part.dtype.bits // 32
     at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
@@ -30,7 +30,7 @@ def load_matrices(load: OperandLoad) -> list[Statement] | None:
     return [counted(tile, count, body, "unroll", span=product.gemm.span)]
 
 
-def _lies_in_rows(load: OperandLoad) -> bool:
+def _is_contiguous(load: OperandLoad) -> bool:
     """Whether the 16 bytes that a lane names lie side by side, and begin at a multiple of 16."""
     region, block = load.operand.region, load.product.block
     bits = region.buffer.dtype.stored_bits

@@ -31,7 +31,7 @@ class _WarpGemm(WarpProduct[Gemm]):
         left, right = self._operands(gemm.transpose_a)
         a, b = self._part(left, "a"), self._part(right, "b")
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
-        if self._apart:  # where registers are few: bytes that are gathered have one each on their way
+        if self._stepwise:  # where registers are few: bytes that are gathered have one each on their way
             fences = [SCHEDULE_FENCE] if self.arch.has("steps_apart") and plan.tiles_k > 1 else []
             kind = "serial" if len(parts) == 2 and self._gathers else "unroll"
             return self._step_by_step(left, right, a, b, kind, *fences)
@@ -58,10 +58,10 @@ class _WarpGemm(WarpProduct[Gemm]):
     @property
     def _sets(self) -> int:
         """Sets of registers that operands from shared memory have."""
-        return 2 if self.plan.tiles_k > 1 and not self._apart else 1
+        return 2 if self.plan.tiles_k > 1 and not self._stepwise else 1
 
     @property
-    def _apart(self) -> bool:
+    def _stepwise(self) -> bool:
         """Whether operands of one step are there at a time."""
         return self._gathers or self.arch.has("steps_apart")
 

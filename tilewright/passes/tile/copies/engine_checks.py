@@ -56,7 +56,7 @@ def load_unsupported(copy: Copy, site: Site) -> str | None:
     if source.buffer.rank > engine.rank:
         return f"{source.buffer.name} has {source.buffer.rank} dimensions, and {engine.rank} are possible"
     reason = _shape_unsupported(source, destination, site, engine) or box_unsupported(source, engine.unit, analyzer)
-    if reason is None and not lies_in_boxes(destination.buffer, kernel, site.arch.spans):
+    if reason is None and not has_box_layout(destination.buffer, kernel, site.arch.spans):
         reason = f"the author's layout of {destination.buffer.name} is none of its own"
     return reason
 
@@ -110,7 +110,7 @@ def _bytes_unsupported(copy: Copy, tensor: Region | None, site: Site, unit: int)
         return "matrix instructions read one of the tiles, which is not row-major"
     if not _is_row_major(copy, site.kernel):
         return "the author's layout of one of the tiles is not row-major"
-    if _is_row(copy, tensor, site, unit) or _lies_in_one_piece(copy, site.analyzer, unit):
+    if _is_row(copy, tensor, site, unit) or _is_contiguous_copy(copy, site.analyzer, unit):
         return None
     return f"its rows do not lie in one piece of whole units of {unit} bytes"
 
@@ -141,7 +141,7 @@ def _depends_on_place(view: Buffer, kernel: Kernel) -> bool:
     )
 
 
-def lies_in_boxes(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> bool:
+def has_box_layout(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> bool:
     """Whether a tile lies as the copy engine writes and matrix instructions read: row by row, or swizzled in spans.
 
     A tile without a layout of the author's will.
@@ -155,7 +155,7 @@ def lies_in_boxes(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> bool:
     return any(layout == shared_rows(shape, bits, span) for span in (*fits, None))
 
 
-def _lies_in_one_piece(copy: Copy, analyzer: Analyzer, unit: int) -> bool:
+def _is_contiguous_copy(copy: Copy, analyzer: Analyzer, unit: int) -> bool:
     """Whether a copy moves consecutive bytes between a tensor and a row-major tile, whole units of them."""
     regions = (copy.source, copy.destination)
     pieces = [_piece(region) for region in regions]

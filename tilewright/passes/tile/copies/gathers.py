@@ -66,7 +66,7 @@ def gather_of(statement: ir.Statement) -> Gather | None:
     if work is None or tuple(work[0]) != statement.vars:
         return None
     store = work[1]
-    found = _wanted(store.value)
+    found = _conditional_load(store.value)
     count = len(statement.vars)
     if found is None or store.buffer.scope != "shared" or store.buffer.source is not None:
         return None
@@ -84,7 +84,7 @@ def gather_of(statement: ir.Statement) -> Gather | None:
     return Gather(statement, store.buffer, slot, source, condition)
 
 
-def _wanted(value: ir.Expr) -> tuple[ir.Load, ir.Expr | None] | None:
+def _conditional_load(value: ir.Expr) -> tuple[ir.Load, ir.Expr | None] | None:
     """The load that a value is, and the condition under which it is not zero."""
     if isinstance(value, ir.Load):
         return value, None
@@ -95,7 +95,7 @@ def _wanted(value: ir.Expr) -> tuple[ir.Load, ir.Expr | None] | None:
         (value.otherwise, value.then, negated(value.condition)),
     ):
         if is_zero(other):
-            found = _wanted(way)
+            found = _conditional_load(way)
             if found is not None:
                 source, inner = found
                 return source, condition if inner is None else ir.binary("all", condition, inner)

@@ -95,12 +95,12 @@ class _Roles(RoleRewriter):
         following = loop.var + 1
         simplify = Analyzer().simplify
 
-        def brought(number: ir.Expr) -> list[ir.Statement]:
+        def received(number: ir.Expr) -> list[ir.Statement]:
             """The slot of an iteration, and its first words."""
             moved = substitute(ir.seq(receive, LoadAhead(gemm.a, plan=plan, span=gemm.span)), {loop.var: number})
             return list(moved.statements)
 
-        beside = ir.If(ir.index_binary("lt", following, loop.stop), ir.seq(brought(following)), span=receive.span)
+        beside = ir.If(ir.index_binary("lt", following, loop.stop), ir.seq(received(following)), span=receive.span)
         started: Sequence[ir.Statement] = (
             ir.Allocate(transposed, span=gemm.span),
             replace(gemm, plan=plan, token=token),
@@ -111,7 +111,7 @@ class _Roles(RoleRewriter):
         body = [
             part for one in loop.body.statements if one is not receive for part in (started if one is gemm else [one])
         ]
-        first = conditional(simplify(ir.index_binary("lt", loop.start, loop.stop)), brought(loop.start), loop.span)
+        first = conditional(simplify(ir.index_binary("lt", loop.start, loop.stop)), received(loop.start), loop.span)
         return [ir.Allocate(words, span=gemm.span), *first, replace(loop, body=ir.seq(*body))]
 
 

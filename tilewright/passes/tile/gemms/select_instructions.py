@@ -16,7 +16,7 @@ from tilewright.machine.arch import Arch
 from tilewright.ops import GemmPlan, Product
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.copies.engine_checks import lies_in_boxes
+from tilewright.passes.tile.copies.engine_checks import has_box_layout
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
 from tilewright.passes.tile.gemms.gemm_candidates import Candidate, because, candidates_of, in_registers
 from tilewright.passes.tile.gemms.slow_products import advice, reason
@@ -80,7 +80,7 @@ def _span(tile: Buffer, kernel: Kernel, spans: Sequence[int]) -> int | None:
     layout = dict(kernel.layouts).get(tile)
     if layout is None:
         return tile_span(tile, kernel, spans)
-    if not isinstance(layout, Layout) or layout.swizzle is None or not lies_in_boxes(tile, kernel, spans):
+    if not isinstance(layout, Layout) or layout.swizzle is None or not has_box_layout(tile, kernel, spans):
         return None
     return (1 << layout.swizzle.base + layout.swizzle.bits) * tile.dtype.bits // 8
 
@@ -101,7 +101,7 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Candidate]:
         for gemm, position in zip(group, positions or ()):
             if position:
                 plan, refused = candidates[gemm][position]
-                chosen[gemm] = plan, refused + _beside(candidates[gemm][0][0])
+                chosen[gemm] = plan, refused + _not_best(candidates[gemm][0][0])
     return chosen
 
 
@@ -110,7 +110,7 @@ def _by_rows(gemms: Iterable[Product]) -> bool:
     return any(in_registers(gemm.a) for gemm in gemms)
 
 
-def _beside(best: GemmPlan | None) -> str:
+def _not_best(best: GemmPlan | None) -> str:
     """Why the best way of a gemm alone is not taken among others."""
     assert best is not None
     how = f"{best.instruction.function} on {best.warps_m} x {best.warps_n}"

@@ -104,12 +104,12 @@ def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     if not kernel.attribute(SPECIALIZED):
         if given not in (None, (1, 1, 1)) and not _uses_clusters(kernel):
             say("cluster: each block loads for itself (no warps of their own make the loads)")
-        return _apart(kernel)
+        return _without_clusters(kernel)
     if wanted == 1 or given == (1, 1, 1):
-        return _apart(kernel)
+        return _without_clusters(kernel)
     if given is None and wanted is None and kernel.attribute(PERSISTENT, context.schedule.persistent) == CLAIM:
         say("cluster: none (each block claims tiles of its own)")
-        return _apart(kernel)
+        return _without_clusters(kernel)
     dims = given or (wanted or BLOCKS,) * 3
     plans = plan_gemms(kernel, context.arch)
     channels = list(find(kernel.body, ir.Channel))
@@ -122,7 +122,7 @@ def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     if not axes:
         reason = next(filter(None, refused.values()), None) or "no load is shared along an axis that divides"
         say(f"cluster: {'none' if given is None else 'each block loads for itself'} ({reason})")
-        return _apart(kernel)
+        return _without_clusters(kernel)
     if given is None:
         axes = [max(axes, key=lambda axis: (axis.saved, axis.number))]
         dims = tuple(dims[number] if number == axes[0].number else 1 for number in range(3))
@@ -147,7 +147,7 @@ def _uses_clusters(kernel: ir.Kernel) -> bool:
     return False
 
 
-def _apart(kernel: ir.Kernel) -> ir.Kernel:
+def _without_clusters(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel without clusters, so that its grid need not divide by them, unless the author's own words need
     them."""
     if _uses_clusters(kernel):

@@ -358,16 +358,16 @@ class _Persist:
             writes = holds(role.body, ir.Acquire)
             ending = last_turn(role, iteration, role.span) if alternates else None
             loop = self.claims.loop(iteration, tile, total, groups, work, writes, role.span, ending)
-            return replace(role, body=ir.seq(before, self._apart(loop)))
+            return replace(role, body=ir.seq(before, self._renamed(loop)))
         loop = static_tile_loop(iteration, tile, total, group, groups, work, bool(numbers), role.span)
         if alternates:
             count = ir.Var(INT32, "iterations")
             counted = ir.Let(count, loop.stop, span=role.span)
             loop = replace(loop, stop=count)
-            return replace(role, body=ir.seq(before, counted, self._apart(loop), last_turn(role, count, role.span)))
-        return replace(role, body=ir.seq(before, self._apart(loop)))
+            return replace(role, body=ir.seq(before, counted, self._renamed(loop), last_turn(role, count, role.span)))
+        return replace(role, body=ir.seq(before, self._renamed(loop)))
 
-    def _apart(self, loop: ir.Statement) -> ir.Statement:
+    def _renamed(self, loop: ir.Statement) -> ir.Statement:
         """A loop with names of its own; the kernel goes on to say what it says of the loop's tiles."""
         vars, buffers = new_names(loop)
         layouts = tuple((buffers.get(one, one), layout) for one, layout in self.source.layouts)

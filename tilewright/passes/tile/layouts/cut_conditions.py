@@ -165,7 +165,7 @@ class _Cut:
             both = branch.condition if asked is None else ir.binary("all", asked, branch.condition)
             yield ir.Let(holding, both, span=branch.span)
         else:
-            yield from self._kept(holding, branch.condition, asked, branch)
+            yield from self._named(holding, branch.condition, asked, branch)
         if self.alone(branch.condition):
             yield ir.If(holding, branch.then, span=branch.span)
         else:
@@ -184,7 +184,7 @@ class _Cut:
                 rest[:0] = apart.statements
             elif isinstance(statement, ir.Allocate) and statement.buffer.placed and statement.initial is not None:
                 address = ir.Var(statement.initial.dtype, "address")
-                yield from self._kept(address, statement.initial, asked, statement)
+                yield from self._named(address, statement.initial, asked, statement)
                 yield replace(statement, initial=address)
             elif isinstance(statement, ir.Allocate):
                 yield replace(statement, initial=None)
@@ -192,7 +192,7 @@ class _Cut:
                     first = tuple(ir.const(0) for _ in statement.buffer.shape)
                     yield _under(asked, ir.Store(statement.buffer, first, statement.initial, span=statement.span))
             elif isinstance(statement, ir.Let):
-                yield from self._kept(statement.var, statement.value, asked, statement)
+                yield from self._named(statement.var, statement.value, asked, statement)
             elif isinstance(statement, ir.If) and self.needs_barrier(statement):
                 yield from self.branch(statement, asked)
             elif isinstance(statement, (ir.For, ir.While)) and self.needs_barrier(statement):
@@ -205,7 +205,7 @@ class _Cut:
             else:
                 yield _under(asked, statement)
 
-    def _kept(self, var: ir.Var, value: ir.Expr, asked: ir.Var, at: ir.Statement) -> Iterator[ir.Statement]:
+    def _named(self, var: ir.Var, value: ir.Expr, asked: ir.Var, at: ir.Statement) -> Iterator[ir.Statement]:
         """A name for a value that is worked out where `asked` holds only: what it reads may be nowhere else."""
         divides = any(one.op in _DIVISIONS and not isinstance(one.right, ir.Const) for one in find(value, ir.Binary))
         if reads_nothing(value) and not divides:

@@ -271,7 +271,7 @@ class _Inference:
         if ready:
             touching = [found for found in ready if any(access.axes is not None for access in found.accesses)]
             found = max(touching or ready, key=lambda one: math.prod(one.shape))
-            found.layout = self._extended(found) or flow.dealt(found.loop, found.shape, threads, self.arch)
+            found.layout = self._extended(found) or flow.coalesced_layout(found.loop, found.shape, threads, self.arch)
             return True
         # Where reductions go round in a circle, one of those that they read: what none reads follows from these.
         read = {one.source.buffer for one in self.reductions}

@@ -254,8 +254,8 @@ def _declares(statement: ir.Statement, buffer: ir.Buffer) -> bool:
     return isinstance(statement, ir.Allocate) and statement.buffer is buffer
 
 
-def dealt(loop: ir.Parallel, shape: tuple[int, ...], threads: int, arch: Arch) -> Layout:
-    """The layout of a loop that follows from no fragment: neighbours in a thread as far as one access moves them."""
+def coalesced_layout(loop: ir.Parallel, shape: tuple[int, ...], threads: int, arch: Arch) -> Layout:
+    """The layout of a loop that no fragment determines: a thread has as many neighbours as one access moves."""
     buffers = [node.buffer for node in find(loop.body, ir.Load, ir.Store)]
     width = loop.coalesced_width or access_width(buffers, arch)
     share = math.prod(shape) // threads

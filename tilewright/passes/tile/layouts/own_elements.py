@@ -169,9 +169,9 @@ class OwnElements:
                 return left.times(number) if expr.op == "mul" else less
         if isinstance(expr, ir.Load) and expr.buffer in self.counters:
             return self.counters[expr.buffer]
-        return self._alike(expr)
+        return self._uniform(expr)
 
-    def _alike(self, expr: ir.Expr) -> _Index | None:
+    def _uniform(self, expr: ir.Expr) -> _Index | None:
         """What is the same for all threads, as long as the statement runs."""
         names = {*find(expr, ir.Var), *map(root, find(expr, ir.Buffer))}
         if has_effect(expr) or names & (self.varying | self.stored | self.changing | self.loops | self.values.keys()):

@@ -173,7 +173,7 @@ class _Walk:
             return self._roles(statement, pending)
         if isinstance(statement, ir.Pipelined):  # where loads and work do not overlap
             return self._loop(plain_loop(statement), pending)
-        if isinstance(statement, (ir.For, ir.While)) and not self._stays_whole(statement):
+        if isinstance(statement, (ir.For, ir.While)) and not self._no_barrier(statement):
             loop = self._together(statement)
             if loop is not None:
                 return self._loop(loop, pending)
@@ -203,7 +203,7 @@ class _Walk:
             return [statement, *fence], pending.after_wait(
                 statement.token, statement.pending == 0 and not statement.reading_only
             )
-        first = read_first(statement, self._hands_on) if isinstance(statement, ir.Store) else None
+        first = read_first(statement, self._exchanges) if isinstance(statement, ir.Store) else None
         if first is not None:
             return self.statement(first, pending)
         return self._simple(statement, pending)
@@ -228,15 +228,15 @@ class _Walk:
         touched = self.touches(branch)
         return [*before, branch], (pending.after_barrier() if before else pending).then(touched)
 
-    def _stays_whole(self, loop: ir.For | ir.While) -> bool:
+    def _no_barrier(self, loop: ir.For | ir.While) -> bool:
         """Whether no barrier stands in a loop of single threads: its author says who waits for whom, or nobody need."""
         if _holds_barriers(loop):
             return False
         if ordered_by_author(loop):
             return self._together(loop) is None
-        return not self._hands_on(loop)
+        return not self._exchanges(loop)
 
-    def _hands_on(self, statement: ir.Statement) -> bool:
+    def _exchanges(self, statement: ir.Statement) -> bool:
         """Whether what one thread writes in a statement another one reads there, by the elements that each has."""
         touched = self.touches(statement)
         if not touched.conflicts(touched):
@@ -305,8 +305,8 @@ class _Walk:
         header = self.touches(ir.Seq((ir.Evaluate(loop.condition),))) if isinstance(loop, ir.While) else NOTHING
         before = [barrier()] if pending.conflicts(header) else []
         entry = (pending.after_barrier() if before else pending).then(header)
-        _, left, jumps = self._turn(loop, entry, header)
-        body, left, jumps = self._turn(loop, entry.then(self._carried(loop, left.then(jumps.again), header)), header)
+        _, left, jumps = self._trip(loop, entry, header)
+        body, left, jumps = self._trip(loop, entry.then(self._carried(loop, left.then(jumps.again), header)), header)
         left = left.outside(ir.Seq((loop,)))
         after = pending.after_barrier()
         if after != pending and _barriers(body) > _barriers(loop.body) and self._only_reads(loop):
@@ -320,7 +320,7 @@ class _Walk:
         ended = jumps.again.then(jumps.out).outside(ir.Seq((loop,)))
         return [*before, again], entry.then(left).then(ended)  # the loop may run zero times
 
-    def _turn(self, loop: ir.For | ir.While, entry: Pending, header: Pending) -> tuple[ir.Seq, Pending, _Jumps]:
+    def _trip(self, loop: ir.For | ir.While, entry: Pending, header: Pending) -> tuple[ir.Seq, Pending, _Jumps]:
         """A loop's body, what is pending behind it, and where it is left before its end."""
         with having(self, jumps=_Jumps(header)):
             body, left = self.sequence(loop.body, entry)
@@ -328,7 +328,7 @@ class _Walk:
 
     def _carried(self, loop: ir.For | ir.While, left: Pending, header: Pending) -> Pending:
         """What earlier iterations leave to one: the last one alone where each passes a barrier."""
-        _, passed, jumps = self._turn(loop, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))), header)
+        _, passed, jumps = self._trip(loop, left.then(Pending(written=frozenset({SharedPlace(_MARK)}))), header)
         every = not any(place.buffer is _MARK for place in passed.written | jumps.again.written)
         return left.next_iteration(loop) if every and isinstance(loop, ir.For) else left.anywhere()
 

@@ -59,16 +59,16 @@ class _Separate(Rewriter):
         read = {node.buffer for node in accesses if isinstance(node, ir.Load)}
         written = {node.buffer for node in accesses if isinstance(node, ir.Store)}
         fresh = {buffer for buffer in written - read if overwrites(loop, buffer)}
-        return self._apart(loop, read | written - fresh, written)
+        return self._separated(loop, read | written - fresh, written)
 
     def visit_TileOperator(self, operator: ir.TileOperator) -> ir.Statement:
         effects = operator.effects()
         read = {region.buffer for region in effects.reads}
         written = {region.buffer for region in effects.writes}
         partly = {region.buffer for region in effects.writes if not region.is_whole}
-        return self._apart(operator, read | partly, written)
+        return self._separated(operator, read | partly, written)
 
-    def _apart(self, statement: ir.Statement, needed: set[ir.Buffer], written: set[ir.Buffer]) -> ir.Statement:
+    def _separated(self, statement: ir.Statement, needed: set[ir.Buffer], written: set[ir.Buffer]) -> ir.Statement:
         """`statement` on fragments of its own for the views in it: filled where `needed`, copied back where
         `written`."""
         views = sorted((b for b in needed | written if _is_view(b) and not _is_same(b)), key=lambda view: view.name)

@@ -42,7 +42,7 @@ class SharedPlace:
         """Whether the two may have a byte in common, of which the compiler is to see to it who comes first."""
         if self.buffer is not other.buffer or (self.own and other.own):
             return False
-        return self.slot is None or other.slot is None or not _apart(self.slot, other.slot)
+        return self.slot is None or other.slot is None or not _are_disjoint(self.slot, other.slot)
 
     def at(self, change: Callable[[ir.Expr], ir.Expr | None]) -> SharedPlace:
         """The place with its slot's number changed; the whole tile where the change has no answer."""
@@ -50,7 +50,7 @@ class SharedPlace:
         return replace(self, slot=slot, name=None if slot is None else key(slot))
 
 
-def _apart(first: ir.Expr, second: ir.Expr) -> bool:
+def _are_disjoint(first: ir.Expr, second: ir.Expr) -> bool:
     """Whether two slot numbers certainly differ."""
     modulus = _modulus(first)
     if modulus is not None and modulus == _modulus(second):

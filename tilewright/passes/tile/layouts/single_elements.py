@@ -71,7 +71,7 @@ class _Share(Rewriter):
         if isinstance(statement, ir.Seq):
             return [self.visit_Seq(statement)]
         if not wanted & _of_the_block(statement):
-            apart = _apart(ir.Seq((statement,)), wanted)
+            apart = _read_first(ir.Seq((statement,)), wanted)
             alone = apart.statements[0] if len(apart.statements) == 1 else apart
             return list(through_shared(alone, wanted, ()).statements)
         if isinstance(statement, ir.If):
@@ -97,7 +97,7 @@ class _Share(Rewriter):
         return [*named, self.generic(replace(statement, **values))]
 
 
-def _apart(body: ir.Seq, fragments: Collection[ir.Buffer]) -> ir.Seq:
+def _read_first(body: ir.Seq, fragments: Collection[ir.Buffer]) -> ir.Seq:
     """Values that are stored to fragments they were read of have names, so that all have read when one stores."""
 
     def named(store: ir.Store) -> Rewritten:

@@ -34,7 +34,7 @@ def open_branches(
     """
     values = {node.var: node.value for node in find(loop.body, Let)}
 
-    def asked_anywhere(condition: Expr) -> bool:
+    def used_anywhere(condition: Expr) -> bool:
         seen: set[Var] = set()
         values_left = [condition]
         while values_left:
@@ -55,7 +55,7 @@ def open_branches(
                 isinstance(one, If)
                 and one.otherwise is None
                 and _holds_loads(one, is_load)
-                and asked_anywhere(one.condition)
+                and used_anywhere(one.condition)
                 and not any(_reads(let, written) for let in one.then.statements if isinstance(let, Let))
             ):
                 yield from statements(one.then, (*conditions, one.condition))

@@ -42,23 +42,23 @@ from tilewright.passes.context import Context
 
 def store_names(function: ir.Function, context: Context) -> ir.Function:
     """Store what names in pipelined loops read of memory that the loops write."""
-    return _Apart()(function)
+    return _Stored()(function)
 
 
-class _Apart(Rewriter):
+class _Stored(Rewriter):
     def visit_Pipelined(self, original: ir.Pipelined) -> Rewritten:
         loop = self.generic(original)
         planned = (loop.order, loop.stage) != (None, None)
         if loop.num_stages == 0 and not planned:
             return loop
-        made, stored = _apart(loop)
+        made, stored = _with_stores(loop)
         if not stored:
             return loop
         changed = replace(loop, body=replace(loop.body, statements=tuple(made)))
         return _numbered(changed, stored) if planned else changed
 
 
-def _apart(loop: ir.Pipelined) -> tuple[list[ir.Statement], dict[ir.Statement, ir.Buffer]]:
+def _with_stores(loop: ir.Pipelined) -> tuple[list[ir.Statement], dict[ir.Statement, ir.Buffer]]:
     """The statements of a body with reads apart, and which of them are stores that the author did not count."""
     written = set(touched(loop.body).writes)
     values: dict[ir.Var, ir.Expr] = {}

@@ -54,17 +54,17 @@ Mask: TypeAlias = "np.ndarray | None"
 
 
 def distribute_work(function: ir.Function, context: Context) -> ir.Function:
-    """Deal work that some of a block's threads come to among these.
+    """Distribute work in divergent code over the threads that execute it.
 
     Raises
     ------
     DivergentWork : who comes is known only when running; or the work needs all threads.
     MisplacedRole : warps that do not lie side by side share work.
     """
-    return map_kernels(function, _dealt)
+    return map_kernels(function, _distributed)
 
 
-def _dealt(kernel: ir.Kernel) -> ir.Kernel:
+def _distributed(kernel: ir.Kernel) -> ir.Kernel:
     if set(kernel.thread_vars).isdisjoint(find(kernel.body, ir.Var)):
         return kernel
     if not holds(kernel.body, ir.Parallel, ir.TileOperator):
@@ -74,12 +74,12 @@ def _dealt(kernel: ir.Kernel) -> ir.Kernel:
         body, copies = divide(kernel.body, kernel.thread_vars, kernel.threads)
         layouts = [(made, layout) for buffer, layout in kernel.layouts for made in copies.get(buffer, ())]
         kernel = replace(kernel, body=body, layouts=(*kernel.layouts, *layouts))
-    return kernel.with_body(_Deal(kernel)(kernel.body))
+    return kernel.with_body(_Distribute(kernel)(kernel.body))
 
 
 @dataclass(slots=True)
-class _Some:
-    """The threads that do the work: `count` of them, each `step`-th one from `first` on; `number` is a thread's own.
+class _Workers:
+    """The threads that do the work: `count` of them, every `step`-th from `first` on; `number` is a thread's own.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class _Done:
     read: set[ir.Buffer]
 
 
-class _Deal(Rewriter):
+class _Distribute(Rewriter):
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
         x, y, _ = kernel.threads
@@ -154,7 +154,7 @@ class _Deal(Rewriter):
             work = next((one for one in find(branch, ir.Statement) if is_shared_work(one)), None)
             if work is not None:
                 self.coming = None
-                self._some(work)
+                self._workers_of(work)
 
     def visit_Let(self, let: ir.Let) -> ir.Let:
         self.names[let.var] = substitute(let.value, self.names)
@@ -187,13 +187,13 @@ class _Deal(Rewriter):
             made += listed(found)
             if isinstance(one, ir.If) and any(isinstance(last, LEAVING) for last in one.then.statements[-1:]):
                 self.coming = self._of(one.condition, False)
-            elif self._leave_apart(one):
+            elif self._leaves_early(one):
                 self.coming = None
         self.coming = before
-        self.done = self.done if self._few() else []
+        self.done = self.done if self._is_partial() else []
         return with_statements(body, made)
 
-    def _leave_apart(self, statement: ir.Statement) -> bool:
+    def _leaves_early(self, statement: ir.Statement) -> bool:
         """Whether some threads leave in a statement, and others work on behind it."""
         if not (holds(statement, ir.Return) or any(leaving(statement))):
             return False
@@ -210,7 +210,7 @@ class _Deal(Rewriter):
             parts.append(None if part is None else self(part))
             after += self.done[len(before) :]
         self.coming = outside
-        self.done = [*before, *after] if self._few() else []  # the block waits for them
+        self.done = [*before, *after] if self._is_partial() else []  # the block waits for them
         if parts[0] is branch.then and parts[1] is branch.otherwise:
             return branch
         return replace(branch, then=parts[0] or ir.seq(), otherwise=parts[1])
@@ -223,7 +223,7 @@ class _Deal(Rewriter):
             self.coming = None
         made = self.generic(loop)
         done = self.done[before:]
-        if any(_hand(one, other) for one in done for other in done):
+        if any(_needs_barrier(one, other) for one in done for other in done):
             raise self._refused("its iterations communicate between threads", loop)
         self.coming = outside
         return made
@@ -255,7 +255,7 @@ class _Deal(Rewriter):
         found = np.broadcast_to(np.asarray(found, bool), mask.shape)
         return mask & (found if holds_then else ~found)
 
-    def _few(self) -> bool:
+    def _is_partial(self) -> bool:
         """Whether not all threads come."""
         return self.coming is None or not self.coming.all()
 
@@ -269,7 +269,7 @@ class _Deal(Rewriter):
             return ir.seq()  # what nobody does must not have others wait for it
         if self.coming is not None and self.coming.all():
             return statement
-        some = self._some(statement)
+        some = self._workers_of(statement)
         touched = {root(one) for one in uses(statement) if isinstance(one, ir.Buffer)}
         if any(one.scope == "fragment" for one in touched):
             raise self._refused("a fragment is distributed over all threads", statement)
@@ -280,7 +280,7 @@ class _Deal(Rewriter):
 
     def _alone(self, statement: ir.Statement, part: ir.Expr | None = None) -> None:
         """What a thread does for itself, where only some come."""
-        if self._few():
+        if self._is_partial():
             self._note(statement, part or statement, together=False)
 
     def _note(self, statement: ir.Statement, part: ir.Statement | ir.Expr, together: bool) -> None:
@@ -288,23 +288,23 @@ class _Deal(Rewriter):
         mask = None if self.coming is None else self.coming.tobytes() if self.coming.sum() == 1 else None
         written = {root(one) for node in find(part, ir.Statement) for one in own_writes(node)}
         one = _Done(together, mask, written, {root(load.buffer) for load in find(part, ir.Load)})
-        if any(_hand(earlier, one) for earlier in self.done):
+        if any(_needs_barrier(earlier, one) for earlier in self.done):
             raise self._refused(
                 "it communicates with other threads in divergent code, where there can be no barrier", statement
             )
         self.done.append(one)
 
-    def _some(self, statement: ir.Statement) -> _Some:
+    def _workers_of(self, statement: ir.Statement) -> _Workers:
         if self.coming is None:
             raise self._refused("the condition is known only when the kernel runs", statement)
         numbers = np.flatnonzero(self.coming)
         steps = np.diff(numbers)
         if len(set(steps.tolist())) <= 1:
-            return _Some(self.number, int(numbers[0]), int(steps[0]) if len(steps) else 1, len(numbers))
+            return _Workers(self.number, int(numbers[0]), int(steps[0]) if len(steps) else 1, len(numbers))
         # Those who cannot be numbered by arithmetic leave it to the longest row of neighbours among them.
         rows = np.split(numbers, np.flatnonzero(steps > 1) + 1)
         row = max(rows, key=len)
-        return _Some(self.number, int(row[0]), 1, len(row), alone=False)
+        return _Workers(self.number, int(row[0]), 1, len(row), alone=False)
 
     def _refused(self, reason: str, statement: ir.Statement) -> DivergentWork:
         what = statement.name if isinstance(statement, ir.TileOperator) else "this loop"
@@ -318,14 +318,14 @@ class _Deal(Rewriter):
         )
 
 
-class _BarriersOnly(_Deal):
+class _BarriersOnly(_Distribute):
     """Checks the barriers of a kernel whose threads share no work; exchanges of data are not checked."""
 
     def _alone(self, statement: ir.Statement, part: ir.Expr | None = None) -> None:
         pass
 
 
-def _hand(first: _Done, second: _Done) -> bool:
+def _needs_barrier(first: _Done, second: _Done) -> bool:
     """Whether a barrier is needed between two things that threads do; what each thread does for itself its author
     synchronises."""
     if not (first.together or second.together) or (first.one is not None and first.one == second.one):
@@ -335,7 +335,7 @@ def _hand(first: _Done, second: _Done) -> bool:
     return any(tile.scope in ("shared", "global") for tile in found) or bool(again)
 
 
-def _one_by_one(loop: ir.Statement, some: _Some) -> ir.Statement:
+def _one_by_one(loop: ir.Statement, some: _Workers) -> ir.Statement:
     """A parallel loop whose elements threads take in turn."""
     if not isinstance(loop, ir.Parallel):
         return loop

@@ -111,7 +111,7 @@ class _Planner:
                 self._values(moved)
             if all(tile not in self.refused for tile in left):
                 return ProducerPlan(
-                    self.analysis, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._said())
+                    self.analysis, list(_grouped(found)), moved, self.prepared, self.scalars, list(self._refusals())
                 )
 
     # Candidates -----------------------------------------------------------------------------------
@@ -121,12 +121,12 @@ class _Planner:
         writers, readers = self.analysis.writers(tile), self.analysis.readers(tile)
         if not any(self._is_load(site) for site in writers) or not readers:
             return False
-        return self._is_read_in_loops(readers) or (self.behind and self._is_behind(writers, readers))
+        return self._is_read_in_loops(readers) or (self.behind and self._is_late(writers, readers))
 
     def _is_read_in_loops(self, readers: Iterable[RoleSite]) -> bool:
         return any(one in self.wanted for site in readers for one in site.around())
 
-    def _is_behind(self, writers: Sequence[RoleSite], readers: Sequence[RoleSite]) -> bool:
+    def _is_late(self, writers: Sequence[RoleSite], readers: Sequence[RoleSite]) -> bool:
         """Whether a loop that is to overlap stands between the copies that fill a tile and those who read it."""
         home = _common([*writers, *readers])
         filled, read = ([_position(site, home) for site in sites] for sites in (writers, readers))
@@ -254,7 +254,7 @@ class _Planner:
 
     # What is said ---------------------------------------------------------------------------------
 
-    def _said(self) -> Iterator[tuple[ir.Statement, str]]:
+    def _refusals(self) -> Iterator[tuple[ir.Statement, str]]:
         """The loads of wanted loops that stay, each once."""
         for tile, reason in self.refused.items():
             for site in self.analysis.writers(tile):

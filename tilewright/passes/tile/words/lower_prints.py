@@ -58,7 +58,7 @@ class _Lower(Rewriter):
         self.apart: set[ir.Print] = set()
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
-        with having(self, kernel=kernel, apart=set(_apart(kernel.body, find_varying(kernel)))):
+        with having(self, kernel=kernel, apart=set(_divergent(kernel.body, find_varying(kernel)))):
             return self.generic(kernel)
 
     def visit_Role(self, role: ir.Role) -> ir.Role:
@@ -138,7 +138,7 @@ class _Lower(Rewriter):
         first = tile.starts[0] + (part * count if count < rows else ir.const(0))
         piece = ir.Region(tile.buffer, (first, *tile.starts[1:]), (count, *others))
         body = [
-            _brought(piece, shown, node),
+            _staged(piece, shown, node),
             *self._by_one(node, _tile_lines(text, own, piece, ir.whole(shown), node), apart),
         ]
         parts = body if count == rows else [_loop(part, rows // count, ir.seq(body), node)]
@@ -154,14 +154,14 @@ class _Lower(Rewriter):
             )
 
 
-def _apart(statement: ir.Statement, varying: Varying, inside: bool = False) -> Iterator[ir.Print]:
+def _divergent(statement: ir.Statement, varying: Varying, inside: bool = False) -> Iterator[ir.Print]:
     """Prints that threads come to one by one, not as a block."""
     inside = inside or statement in varying.lanes
     if isinstance(statement, ir.Print) and inside:
         yield statement
     for child in children(statement):
         if isinstance(child, ir.Statement):
-            yield from _apart(child, varying, inside)
+            yield from _divergent(child, varying, inside)
 
 
 def _rows_at_once(rows: int, row_bytes: int, unit: int) -> int:
@@ -170,7 +170,7 @@ def _rows_at_once(rows: int, row_bytes: int, unit: int) -> int:
     return next(fitting, 1 if unit == 1 else rows)
 
 
-def _brought(piece: ir.Region, shown: ir.Buffer, node: ir.Print) -> ir.Parallel:
+def _staged(piece: ir.Region, shown: ir.Buffer, node: ir.Print) -> ir.Parallel:
     """Each thread brings what it holds of a piece of a fragment."""
     names = _loop_names(len(piece.extents))
     places = [ir.Var(INT32, name) for name in names]
