@@ -266,7 +266,7 @@ class DependentIterations(ExecutionError):
     def __init__(self, name: str, element: str) -> None:
         super().__init__(
             f"an iteration reads {name}{element}, and another one changes it: they run in no order",
-            hint="store to a second tile and copy it back behind the loop, or loop with T.serial",
+            hint="store to a second tile and copy it back behind the loop, add by T.atomic_add, or loop with T.serial",
         )
 
 

@@ -11,21 +11,32 @@ import numpy as np
 from tilewright.errors import DependentIterations
 from tilewright.interpreter.arithmetic import Numbers, carried
 from tilewright.interpreter.memory import View, as_bits
-from tilewright.ir import Allocate, Buffer, For, Load, Parallel, Store, find, key
+from tilewright.ir import Allocate, Binary, Buffer, Const, Expr, For, Load, Parallel, Store, Var, find, key
 
 NOBODY, SEVERAL = -1, -2
+SUMS = ("add", "sub", "mul")
 
 
 @functools.lru_cache(maxsize=256)
 def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
-    """What a loop of iterations at once both reads and stores to, at places not said by the same indices."""
+    """What a loop of iterations at once both reads and stores to, but where each of them has elements of its own: one
+    place, in which every variable of the loop moves an index by itself."""
+    variables = loop.vars if isinstance(loop, Parallel) else (loop.var,)
     own = {node.buffer for node in find(loop.body, Allocate)}
-    places: dict[Buffer, set[object]] = {}
+    places: dict[Buffer, dict[object, bool]] = {}
     for node in find(loop.body, Load, Store):
         if node.buffer.scope != "scalar":
-            places.setdefault(node.buffer, set()).add(key(node.indices))
-    stored = {node.buffer for node in find(loop.body, Store)} - own
-    return frozenset(buffer for buffer in stored if len(places.get(buffer, ())) > 1)
+            apart = all(any(_moves(index, var, variables) for index in node.indices) for var in variables)
+            places.setdefault(node.buffer, {})[key(node.indices)] = apart
+    shared = {node.buffer for node in find(loop.body, Store)} & {node.buffer for node in find(loop.body, Load)} - own
+    return frozenset(one for one in shared & places.keys() if len(places[one]) > 1 or not all(places[one].values()))
+
+
+def _moves(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
+    """Whether an index is a sum in which a loop's variable is the only one of the loop's."""
+    nodes = find(index, Expr)
+    plain = all(isinstance(node, (Var, Const)) or (isinstance(node, Binary) and node.op in SUMS) for node in nodes)
+    return plain and {node for node in find(index, Var) if node in variables} == {var}
 
 
 class IterationConflicts:

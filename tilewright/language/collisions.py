@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from tilewright.interpreter.over_threads import over_threads
+from tilewright.ir import key
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
 from tilewright.ir.walking import children, find, walk
 from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend
@@ -11,6 +16,9 @@ from tilewright.language.reaches import certain_accesses, linear
 
 OF_THE_BLOCK = ("global", "shared", "fragment")
 """Scopes of what all iterations share."""
+
+MOST_ITERATIONS = 1 << 16
+"""How many iterations are looked at: those of an ordinary loop, in a few milliseconds."""
 
 
 def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
@@ -31,34 +39,61 @@ def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: 
 
 
 def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
-    """Refuse elements that one iteration stores to and a neighbour of it reads, where no condition keeps them apart.
+    """Refuse elements that one iteration stores to and another one reads, where no condition keeps them apart.
 
     Raises
     ------
     IterationsDepend
     """
-    sizes = {var: extent for var, extent in zip(variables, extents, strict=True) if isinstance(extent, int)}
-    accesses = [access for statement in body.statements for access in certain_accesses(statement)]
+    statements = body.statements if 0 not in extents else ()
+    accesses = [access for statement in statements for access in certain_accesses(statement)]
+    loads = [access for access in accesses if isinstance(access, Load)]
+    iterations: dict[Var, np.ndarray] = {}
     for store in accesses:
         if isinstance(store, Store) and store.buffer.scope in OF_THE_BLOCK:
-            for load in accesses:
-                if isinstance(load, Load) and load.buffer is store.buffer and _is_of_neighbour(load, store, sizes):
+            grown = {id(load) for load in find(store.value, Load)}
+            for load in loads:
+                if load.buffer is not store.buffer:
+                    continue
+                if id(load) not in grown and key(load.indices) == key(store.indices):
+                    continue  # it may read what it has stored itself
+                iterations = iterations or _iterations(variables, extents, body)
+                if _is_of_another(load, store, iterations):
                     raise IterationsDepend(store.buffer.name, span=store.span)
 
 
-def _is_of_neighbour(load: Load, store: Store, sizes: Mapping[Var, int]) -> bool:
-    """Whether what one iteration reads is certainly what another one stores to: the same sum of the loop's variables, a
-    step apart along one of them."""
-    pairs = [(linear(one), linear(other)) for one, other in zip(load.indices, store.indices, strict=True)]
-    sums = [(one, other) for one, other in pairs if one is not None and other is not None]
-    if len(sums) < len(pairs) or any(one[0] != other[0] for one, other in sums):
-        return False
-    apart = [(terms, constant - other[1]) for (terms, constant), other in sums if constant != other[1]]
-    if len(apart) != 1:
-        return False
-    terms, step = apart[0]
-    alone = [var for var in terms if sum(var in others for (others, _), _ in sums) == 1]
-    return any(step % terms[var] == 0 and abs(step // terms[var]) < sizes.get(var, 0) for var in alone)
+def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:
+    """The loop's variables, and names of what they decide, in each iteration; in the first ones of a long loop."""
+    sizes = [extent if isinstance(extent, int) else 1 for extent in extents]
+    while math.prod(sizes) > MOST_ITERATIONS:
+        sizes[sizes.index(max(sizes))] //= 2
+    found = dict(zip(variables, np.indices(sizes).reshape(len(sizes), -1), strict=True))
+    for node in find(body, Let):
+        value = over_threads(node.value, found)
+        if value is not None:
+            found[node.var] = np.broadcast_to(value, math.prod(sizes))
+    return found
+
+
+def _is_of_another(load: Load, store: Store, iterations: Mapping[Var, np.ndarray]) -> bool:
+    """Whether what some iteration reads is certainly what another one stores to."""
+    number = np.arange(next(iter(iterations.values())).size)
+    places = np.zeros(2 * number.size, np.int64)
+    for pair in zip(store.indices, load.indices, strict=True):
+        values = [over_threads(index, iterations) for index in pair]
+        if any(value is None for value in values):  # what comes from outside is no matter where it is the same in both
+            sums = [linear(index) or ({}, index) for index in pair]
+            inner = [[(by, iterations[var]) for var, by in terms.items() if var in iterations] for terms, _ in sums]
+            outer = [{var: by for var, by in terms.items() if var not in iterations} for terms, _ in sums]
+            if outer[0] != outer[1] or any(isinstance(constant, Expr) for _, constant in sums):
+                return False
+            values = [sum((by * one for by, one in of), sums[at][1]) for at, of in enumerate(inner)]
+        both = np.concatenate([np.broadcast_to(value, number.size).astype(np.int64) for value in values])
+        places = np.unique(places * (np.ptp(both) + 1) + both - both.min(), return_inverse=True)[1]
+    written, read = np.split(places, 2)
+    writer = np.full(places.max() + 1, -1)
+    writer[written] = number
+    return bool(((writer[read] >= 0) & (writer[read] != number)).any())
 
 
 class _Search:

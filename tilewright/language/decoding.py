@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.language.buffers import region_of
-from tilewright.language.proxies import as_expr, constant
+from tilewright.language.mistakes import NumberExpected
+from tilewright.language.proxies import as_expr, constant, describe
 from tilewright.language.recording import in_kernel, statement_here, word
 from tilewright.language.tensor_proxies import TensorProxy
 from tilewright.language.tile_ops import pair, record_tiles
@@ -36,7 +37,7 @@ def decode(
     zeros_mode : ``"original"``: ``(w - z) * s``; ``"rescale"``: ``w * s - z``; ``"quantized"``: as original,
         with integer zeros.
     group_size : elements along `axis` that share a scale.
-    codebook : the values of the codes, unless a code is its own value.
+    codebook : the values of the codes, a list of Python's numbers, unless a code is its own value.
 
     Examples
     --------
@@ -48,6 +49,8 @@ def decode(
     codes, values = pair(source, destination, "T.decode")
     factors = _scale(scale, "scale"), _scale(zero, "zero"), zeros_mode
     group = None if group_size is None else constant(group_size, "group_size of T.decode")
+    if isinstance(codebook, TensorProxy):
+        raise NumberExpected("the codebook of T.decode", "a list of Python's numbers", describe(codebook))
     table = None if codebook is None else tuple(float(v) for v in codebook)
     along = constant(axis, "axis of T.decode")
     operator = ops.Decode(values, codes, *factors, group, along, table, span=statement_here())

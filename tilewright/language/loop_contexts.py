@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tilewright.ir import INT32, INT64, Const, DType, Expr, Extent, For, If, Let, Seq, Var, nodes
+from tilewright.ir import INT32, INT64, Const, DType, Expr, Extent, For, If, Let, Select, Seq, Var, nodes
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext
@@ -39,16 +39,15 @@ class RangeLoop(LoopContext):
     def iterate(self, names: tuple[str, ...]) -> Iterator[Any]:
         builder, span = current(self.word), statement_here()
         _one_name(self.word, names)
-        first, stop, step = _fixed(self.start, self.stop, self.step)
-        start = first
-        down = isinstance(step, int) and step < 0
-        if down:
-            start, stop, step = 0, _steps_down(first, stop, step), 1
+        first, stop, along = _fixed(self.start, self.stop, self.step)
+        start, step, by_count = first, along, not isinstance(along, int) or along < 0
+        if by_count:
+            start, stop, step = 0, _steps(first, stop, along), 1
         dtype = _index_dtype(first, start, stop, step)
         var = Var(dtype, names[0] if names else "i")
         builder.bound([var], [stop], start)
         frame = builder.push("for" if self.kind == "serial" else self.word, span)
-        yield Scalar(first + var * self.step if down else var, frame)
+        yield Scalar(first + var * along if by_count else var, frame)
         low, high, by = (nodes.cast(nodes.expr(bound), dtype) for bound in (start, stop, step))
         builder.append(For(var, low, high, by, builder.pop(frame), self.kind, span=span))
 
@@ -67,11 +66,15 @@ def _range(bounds: tuple[object, ...], word: str) -> tuple[Extent, Extent, Exten
     return start, stop, step
 
 
-def _steps_down(start: Extent, stop: Extent, step: Extent) -> Extent:
-    """How many steps a loop with a negative step takes."""
-    assert isinstance(step, int)
-    count = (start - stop + (-step - 1)) // -step
-    return int(count.value) if isinstance(count, Const) else count
+def _steps(start: Extent, stop: Extent, step: Extent) -> Extent:
+    """How many steps a loop takes whose step is negative, or known only where the program runs; of 0 none."""
+    down = (start - stop - step - 1) // (0 - step)
+    if isinstance(step, int):
+        return int(down.value) if isinstance(down, Const) else down
+    zero = nodes.const(0, _index_dtype(start, stop, step))
+    up, down, of = (nodes.cast(nodes.expr(one), zero.dtype) for one in ((stop - start + step - 1) // step, down, step))
+    backwards = Select(zero.dtype, nodes.binary("lt", of, zero), down, zero)
+    return Select(zero.dtype, nodes.binary("gt", of, zero), up, backwards)
 
 
 def _one_name(word: str, names: tuple[str, ...]) -> None:

@@ -301,11 +301,12 @@ class OperatorMismatch(AuthorError):
     """Operands that do not fit together, as the operator's own check says."""
 
     def __init__(self, operator: str, problem: str) -> None:
-        advice = next((text for name, text in _ADVICE.items() if operator.startswith(name)), None)
+        advice = next((text for name, text in _ADVICE.items() if operator.startswith(name) or name in problem), None)
         super().__init__(f"{operator}: {problem}", hint=advice or "make the operands' shapes and dtypes agree")
 
 
 _ADVICE = {
+    "overlap in": "copy to a second tile, and from there",
     "T.copy": "give both sides the same shape; extents of 1 do not count",
     "T.gemm_sp": "A is (M, K / 2), E is uint8 (M, K / 8) as formats.sparse.compress gives them, B is (K, N), C "
     "is (M, N)",

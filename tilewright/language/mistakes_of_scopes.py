@@ -76,6 +76,13 @@ class LoopExit(AuthorError):
     advice = "use an `if`, or T.serial for a loop in order"
 
 
+class EndlessCalls(AuthorError):
+    """A macro or helper that calls itself whatever its arguments are."""
+
+    sentence = "a macro or a helper calls itself without end: calls are written out while the kernel is traced"
+    advice = "write a loop, or let a condition on Python's own numbers end the calls"
+
+
 class IterationsCollide(AuthorError):
     """An element that all iterations of a parallel loop change."""
 
@@ -92,7 +99,7 @@ class IterationsDepend(AuthorError):
     """An element that one iteration of a parallel loop reads and another one changes."""
 
     sentence = "one iteration reads an element of {buffer!r} that another one changes, and they run in no order"
-    advice = "store to a second tile and copy it back behind the loop, or loop with T.serial"
+    advice = "store to a second tile and copy it back behind the loop, add by T.atomic_add, or loop with T.serial"
 
 
 class SymbolicExit(AuthorError):

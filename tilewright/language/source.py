@@ -25,6 +25,7 @@ from tilewright.language.mistakes import SourceChanged, SourceUnavailable
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.join("site-packages", "torch", "")
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 _KERNELS = os.path.join(_PACKAGE, "kernels") + os.sep
 
 Place: TypeAlias = tuple[int, int, "int | None"]
@@ -220,6 +221,8 @@ def is_ours(code: CodeType) -> bool:
     """Whether code belongs to the language itself, and what it calls, rather than to an author (of the library's
     kernels too)."""
     file = code.co_filename
+    if file.startswith(_STANDARD) and "-packages" not in file:
+        return True
     return file == "<string>" or _TORCH in file or (file.startswith(_PACKAGE) and not file.startswith(_KERNELS))
 
 

@@ -306,6 +306,8 @@ def run(
             return result, builder.span
     except TilewrightError as error:
         raise error.at(expression_of(error.__traceback__)).with_traceback(None) from None
+    except RecursionError as error:
+        raise mistakes_of_scopes.EndlessCalls().at(expression_of(error.__traceback__)) from None
     except NameError as error:
         names = _names_where(error, function)
         if names is None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from tilewright.arith import Analyzer
 from tilewright.errors import Span
 from tilewright.ir import FLOAT32, FLOAT64, INT32, DType, fields_of, same
 from tilewright.ir import nodes as ir
@@ -29,6 +30,16 @@ def same_extent(a: ir.Extent, b: ir.Extent) -> bool:
 def same_shape(a: Sequence[ir.Extent], b: Sequence[ir.Extent]) -> bool:
     """Whether two shapes are known to be equal."""
     return len(a) == len(b) and all(map(same_extent, a, b))
+
+
+def overlap(a: ir.Region, b: ir.Region) -> bool:
+    """Whether two different parts of one buffer certainly share elements."""
+    long, wide = static_extents(a), static_extents(b)
+    if a.buffer is not b.buffer or long is None or wide is None:
+        return False
+    steps = [Analyzer().simplify(one - other) for one, other in zip(a.starts, b.starts, strict=True)]
+    known = [int(step.value) for step in steps if isinstance(step, ir.Const)]
+    return len(known) == len(steps) and any(known) and all(-x < by < y for by, x, y in zip(known, long, wide))
 
 
 def kept_axes(region: ir.Region, rank: int) -> tuple[int, ...] | None:

@@ -12,6 +12,7 @@ from dataclasses import field
 import numpy as np
 
 from tilewright.ir import nodes as ir
+from tilewright.ops import base
 from tilewright.ops.atomic import atomic_call, combine
 from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text, static_extents, store_element
 from tilewright.ops.copy_schedule import CopySchedule
@@ -71,6 +72,8 @@ class Copy(ir.TileOperator):
             yield f"the copy engine adds no {self.source.dtype}, only {', '.join(ENGINE_SUMS)}"
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
+        elif base.overlap(self.source, self.destination):
+            yield f"the source and the destination overlap in {self.source.buffer.name!r}: elements move in no order"
 
     def effects(self) -> ir.Effects:
         reads = (self.source, self.destination) if self.adds else (self.source,)

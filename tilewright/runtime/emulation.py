@@ -64,7 +64,7 @@ def emulate_program(
     entry = [arrays.get(param, value) for param, value in zip(binder.entry_parameters, bound.entry, strict=True)]
 
     def launch(number: int, grid: tuple[int, int, int], given: list[object]) -> None:
-        if 0 in grid:
+        if min(grid) < 1:
             return
         x, y, z = blocks[number]
         # What no kernel of the program writes, any of them may read at once, as the first one may.

@@ -134,7 +134,8 @@ def test_streams_and_devices_go_through(driver):
     one((1, 1, 1), (1, 2, 3), stream=3)
     with driver.on(1):
         one((1, 1, 1), (1, 2, 3), stream=2)
-    one((0, 1, 1), (1, 2, 3))  # a grid without blocks launches nothing
+    one((0, 1, 1), (1, 2, 3))  # a grid without blocks launches nothing, and one of a negative size has none
+    one((-2, 1, 1), (1, 2, 3))
     assert [(made.stream, made.device) for made in launches(driver)] == [(3, 0), (2, 1)]
     assert driver.current_device() == 0
 

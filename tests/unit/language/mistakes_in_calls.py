@@ -174,6 +174,33 @@ NumberExpected: the dtype of a tensor is float16x2
   help: expected a type of numbers, such as float16, and a last dimension of 2
 """,
     ),
+    "copy_onto_itself": (
+        """
+T.copy(row[0:48], row[16:64])
+""",
+        """
+OperatorMismatch: T.copy: the source and the destination overlap in 'row': elements move in no order
+  --> kernel.py:8:9
+  |
+8 |         T.copy(row[0:48], row[16:64])
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: copy to a second tile, and from there
+""",
+    ),
+    "codebook_in_a_tile": (
+        """
+codes = T.alloc_fragment((64,), "uint4")
+T.decode(codes, row, codebook=row)
+""",
+        """
+NumberExpected: the codebook of T.decode is the tile 'row'
+  --> kernel.py:9:9
+  |
+9 |         T.decode(codes, row, codebook=row)
+  |         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: expected a list of Python's numbers
+""",
+    ),
     "copy_shapes_differ": (
         """
 T.copy(A[0:32, 0:64], tile)

@@ -58,7 +58,36 @@ IterationsDepend: one iteration reads an element of 'row' that another one chang
   |
 9 |             row[i + 1] = row[i]
   |             ^^^^^^^^^^^^^^^^^^^
-  help: store to a second tile and copy it back behind the loop, or loop with T.serial
+  help: store to a second tile and copy it back behind the loop, add by T.atomic_add, or loop with T.serial
+""",
+    ),
+    "tile_turned_round_in_place": (
+        """
+for i in T.Parallel(64):
+    row[i] = row[63 - i]
+""",
+        """
+IterationsDepend: one iteration reads an element of 'row' that another one changes, and they run in no order
+  --> kernel.py:9:13
+  |
+9 |             row[i] = row[63 - i]
+  |             ^^^^^^^^^^^^^^^^^^^^
+  help: store to a second tile and copy it back behind the loop, add by T.atomic_add, or loop with T.serial
+""",
+    ),
+    "helper_that_calls_itself": (
+        """
+def again(x):
+    again(x)
+again(row)
+""",
+        """
+EndlessCalls: a macro or a helper calls itself without end: calls are written out while the kernel is traced
+  --> kernel.py:9:13
+  |
+9 |             again(x)
+  |             ^^^^^^^^
+  help: write a loop, or let a condition on Python's own numbers end the calls
 """,
     ),
     "loop_longer_than_its_tile": (

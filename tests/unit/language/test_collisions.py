@@ -8,6 +8,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.errors import DependentIterations
+from tilewright.language.mistakes import OperatorMismatch
 from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend
 
 
@@ -68,6 +69,11 @@ def test_collisions_are_refused(how):
         (lambda i, j: (2 * i, j), lambda i, j: (2 * i + 1, j), False),  # no iteration stores to odd rows
         (lambda i, j: (i, j), lambda i, j: (i + 8, j), False),  # as far apart as the loop is long
         (lambda i, j: (i, j), lambda i, j: (15 - i, j), False),  # the two halves
+        (lambda i, j: (i, j), lambda i, j: (7 - i, j), True),
+        (lambda i, j: (i, j), lambda i, j: ((i + 3) % 8, j), True),
+        (lambda i, j: (i, j), lambda i, j: (i // 2 * 2, j), True),
+        (lambda i, j: (i + j, 0), lambda i, j: (i + j, 0), True),  # a histogram without atomics
+        (lambda i, j: (i, j), lambda i, j: (i ^ 16, j), False),
     ],
 )
 def test_neighbours_that_depend_on_each_other_are_refused(place, index, refused):
@@ -105,3 +111,45 @@ def as_run_time_sizes(place, index):
 )
 def test_what_does_not_collide_is_traced(how):
     traced(how)
+
+
+@pytest.mark.parametrize("how", ["a list", "a sum", "under a condition"])
+def test_equal_changes_of_one_element_are_found_where_the_program_runs(how):
+    """All of them read the old number and stored one and the same: the interpreter said 1 where processors said 16."""
+
+    @T.prim_func
+    def program(I: T.Tensor((8,), "int32"), B: T.Tensor((16,), "int32"), one: T.int32):
+        with T.Kernel(1, threads=32):
+            for i, j in T.Parallel(8, 8):
+                if how == "a list":
+                    B[I[(i + j) % 8]] += 1
+                elif how == "a sum":
+                    B[i * one + j] += 1
+                elif i < 3:
+                    B[j] += 1
+
+    with pytest.raises(DependentIterations):
+        tilewright.compile(program, target="cpu").interpret(np.zeros(8, np.int32), np.zeros(16, np.int32), 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "refused"),
+    [
+        (lambda s, k: s[0:48, :], lambda s, k: s[16:64, :], True),
+        (lambda s, k: s[k : k + 8, 0:4], lambda s, k: s[k + 7 : k + 15, 3:7], True),
+        (lambda s, k: s[0:32, :], lambda s, k: s[32:64, :], False),
+        (lambda s, k: s[k : k + 8, 0:4], lambda s, k: s[k + 7 : k + 15, 4:8], False),
+        (lambda s, k: s[k : k + 8, :], lambda s, k: s[k : k + 8, :], False),
+    ],
+)
+def test_copies_within_a_tile_do_not_overlap(source, destination, refused):
+    """Threads moved the elements in no order: a race on GPUs, and another result on processors than the interpreter's."""
+
+    def function(A: T.Tensor((64, 8), "float32"), k: T.int32):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((64, 8), "float32")
+            T.copy(A, s)
+            T.copy(source(s, k), destination(s, k))
+
+    with pytest.raises(OperatorMismatch, match="overlap in 's'") if refused else contextlib.nullcontext():
+        T.prim_func(function)

@@ -198,6 +198,33 @@ def test_edge_unwritten_tiles() -> None:
         tilewright.compile(program, target="cpu").interpret(np.zeros(4, "float32"))
 
 
+# Loops ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bounds", [(0, 8, 3), (8, 0, -3), (15, -1, -1), (2, 15, 7), (0, 8, -1), (8, 0, 1), (3, 3, 2), (1, 9, 0)]
+)
+def test_edge_steps(bounds: tuple[int, int, int]) -> None:
+    """A loop's step that only the program knows may be negative, as in Python; of a step of 0 there are no iterations."""
+
+    @T.prim_func
+    def program(start: T.int32, stop: T.int32, step: T.int32, C: T.Tensor((16,), "int32")):
+        with T.Kernel(1):
+            number = T.alloc_var("int32", init=1)
+            for i in range(start, stop, step):
+                C[i] = number
+                number += 1
+
+    expected = [0] * 16
+    for number, place in enumerate(range(*bounds) if bounds[2] else (), 1):
+        expected[place] = number
+    kernel = tilewright.compile(program, target="cpu")
+    for run in (kernel.interpret, kernel, tilewright.compile(program, target="cuda -arch=sm_90a").emulate):
+        found = np.zeros(16, np.int32)
+        run(*bounds, found)
+        check(found.tolist(), expected)
+
+
 # Reductions -----------------------------------------------------------------------------------------------
 
 

@@ -160,7 +160,7 @@ class PreparedKernel:
         ------
         LaunchFailed : the driver refused it; the message says what does not fit.
         """
-        if 0 in grid:
+        if min(grid) < 1:
             return
         device = self.current_device()
         function = self.function_on(device)

@@ -70,7 +70,7 @@ def record(
 
     Values of the types `Given` and `MapOfGiven` say which of them stands in their place.
     """
-    if 0 in grid:
+    if min(grid) < 1:
         return lambda *given: None
     return _Recorder(prepared, grid, values, device).function(count)
 

@@ -40,7 +40,7 @@ class HipKernel:
         ------
         LaunchFailed : the library refused it.
         """
-        if 0 in grid:
+        if min(grid) < 1:
             return
         driver = require_driver(f"launching {self.name}")
         current_device, current_stream = driver.streams()

@@ -57,7 +57,7 @@ class MlxDoor:
                 value.value = self.core.zeros(value.shape, self._type(value.dtype.name))
 
     def _launch(self, number: int, grid: tuple[int, int, int], given: list[Any]) -> None:
-        if 0 in grid:
+        if min(grid) < 1:
             return
         kernel, values = self.kernels[number], dict(zip(kernel_parameters(self.kernels[number]), given, strict=True))
         inputs = [one for one in MlxKernel(self.function, kernel, self.arch).inputs if not isinstance(one, TensorMap)]

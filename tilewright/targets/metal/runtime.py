@@ -117,7 +117,7 @@ class Launcher:
             return _copied(value, torch)
 
     def _launch(self, number: int, grid: tuple[int, int, int], given: list[Any]) -> None:
-        if 0 in grid:
+        if min(grid) < 1:
             return
         threads = self.kernels[number].num_threads
         getattr(self.library, self.entries[number])(
