@@ -17,8 +17,12 @@ import numpy as np
 
 from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Value, Work, ceil_div, took
 
-BEGIN = 2000
-"""Cycles that blocks cost which begin beside another launch."""
+BEGIN = 9000
+"""Cycles that blocks cost which begin beside another launch (8 products in two parts beside those in one, H200, 28
+November 2026: they took 2 to 5 us longer than with 2000)."""
+
+LAST = 1500
+"""Cycles in which the last 128 x 256 sums of a block leave, which no product hides."""
 
 STEP = 6
 """Cycles of a step that nothing hides."""
@@ -100,7 +104,7 @@ DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads
 (H200, 4096^3: 51.3, 49.4 TFLOP/s)."""
 
-EXCHANGE, PEER = 7900, 680
+EXCHANGE, PEER = 7200, 680
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
 
 PROMOTED = {128: 96, 256: 96, 384: 64}
@@ -492,7 +496,7 @@ def work_of(
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area)
         + np.where(along_N * along_M > 1, MEETING.get(size, 0) * area, 0)
         + np.where(table.leaves, ONCE_MORE, 0),
-        begins=np.where(table.stays & (waves == 1), STAYING, 0),
+        begins=LAST * area + np.where(table.stays & (waves == 1), STAYING, 0),
         handed=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
         memory=((M + N) * K + M * N) * size + anew,
         ahead=ahead * K * size,
