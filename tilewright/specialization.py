@@ -24,7 +24,8 @@ from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
-from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, key_of, kind_of, missed, no_key
+from tilewright.runtime.call_keys import MISSED, CallPlan, key_of
+from tilewright.runtime.calls import Calls
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, is_tensor, tensor_view
 from tilewright.targets.base import TARGETS, Target
@@ -245,69 +246,45 @@ class JITFunction(_ForTargets):
         self._elsewhere = {}
         self._choices: dict[object, Choice] = {}
         """What `T.suited` asks next, by all that is known before."""
-        self._key: Callable[..., object] = no_key
-        self._kinds: tuple[object, ...] = ()
-        self._quick: Callable[..., object] = missed
-        self._arity = -1
-        self._calls: dict[object, tuple[CallPlan, list[int]]] = {}
+        self._calls: dict[tuple[object, ...], Calls] = {}
+        """Calls that have run, by the target that is asked for, how many arguments, and names of those with one."""
+        self._last: tuple[Calls, int, object] = (Calls(), -1, None)
+        """Those of the last call without names that was kept, how many arguments, the target."""
 
     def __call__(self, *arguments: Array, **named: Any) -> Any:
         """Run on tensors, scalars and compile-time constants; returns what the function returns."""
-        values = arguments
-        if not named:
-            if len(arguments) == self._arity:
-                result = self._quick(*arguments)
-                if result is not MISSED:
-                    return result
+        calls, count, target = self._last
+        if not named and len(arguments) == count and target_marker() == target:
+            result = calls.run(*arguments)
         else:
-            values = (*arguments, *named.values())
-        known = None
-        if len(values) == len(self._kinds):
-            known = self._calls.get((target_marker(), tuple(named), self._key(*values)))
-        if known is not None:
-            plan, positions = known
-            result = plan(*[values[position] for position in positions]) if positions else plan(*values)
-            if result is not MISSED:
-                return result
+            known = self._calls.get((target_marker(), len(arguments), *named))
+            result = MISSED if known is None else known.run(*arguments, *named.values())
+        if result is not MISSED:
+            return result
         runtime, constants = self.direct.split(*arguments, **named)
         kernel = self._kernel(runtime, constants)
         result = kernel(*runtime.values())
-        found = kernel.plans.get(*runtime.values())
-        if found is not None:
-            self._remember(found, runtime, len(arguments), named, values)
+        plan = kernel.plans.get(*runtime.values())
+        if plan is not None:
+            self._remember(plan, list(runtime), arguments, named)
         return result
 
     def _remember(
-        self,
-        plan: CallPlan,
-        runtime: Mapping[str, object],
-        positional: int,
-        named: Mapping[str, object],
-        values: Sequence[object],
+        self, plan: CallPlan, taken: Sequence[str], arguments: Sequence[object], named: Mapping[str, object]
     ) -> None:
-        """Keep the plan of a call, and where its tensors and scalars stand among the values of the call.
+        """Keep the plan of a call, which takes the arguments of these names: tensors and scalars.
 
-        The key is everything that decides what a call runs: shapes, types and devices of tensors, values of constants.
+        All others, constants, decide what a call runs, and so do shapes, types and devices of tensors.
         """
-        kinds = tuple(map(kind_of, values))
-        names = [*(parameter.name for parameter in self.direct.parameters[:positional]), *named]
-        if None in kinds or not set(runtime) <= set(names):
+        names = [*(parameter.name for parameter in self.direct.parameters[: len(arguments)]), *named]
+        if not set(taken) <= set(names):
             return
-        if kinds != self._kinds:
-            free = [i for i, name in enumerate(names) if name in runtime and kinds[i] == "float"]
-            self._key = key_function(kinds, range(len(kinds)), free)
-            self._kinds, self._calls = kinds, {}
-        if len(self._calls) > 1024:
-            self._calls.clear()
-        positions = [names.index(name) for name in runtime]
-        in_order = positions == list(range(len(values)))
-        self._calls[target_marker(), tuple(named), self._key(*values)] = (plan, [] if in_order else positions)
+        values, target = (*arguments, *named.values()), target_marker()
+        calls = self._calls.setdefault((target, len(arguments), *named), Calls(range(len(values))))
+        positions = [names.index(name) for name in taken]
+        calls.keep(values, plan, positions, [i for i in positions if type(values[i]) is float])
         if not named:
-            free = [i for i in positions if kinds[i] == "float"]
-            same = "marker() == marked"
-            quick = guarded(values, positions, plan, free, missed, same, marker=target_marker, marked=target_marker())
-            if quick is not None:
-                self._quick, self._arity = quick, len(values)
+            self._last = calls, len(arguments), target
 
     def compile(self, *arguments: object, **named: object) -> Kernel:
         """The kernel that a call with these arguments would run, without running it.

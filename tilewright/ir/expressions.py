@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from tilewright.generated import made_function
 from tilewright.ir import dtypes
 from tilewright.ir.dtypes import BOOL, DType
 
@@ -55,10 +56,9 @@ def _initialiser(cls: type) -> object:
         known |= {f"set_{one.name}": getattr(cls, one.name).__set__, f"default_{one.name}": one.default}
         parameter = one.name if one.default is MISSING else f"{one.name}=default_{one.name}"
         (named if one.kw_only else places).append(parameter)
-        body.append(f" set_{one.name}(self, {one.name})")
-    body.append(" self.__post_init__()" if hasattr(cls, "__post_init__") else " return")
-    exec("\n".join([f"def __init__({', '.join(places + named * (len(named) > 1))}):", *body]), known)
-    return known["__init__"]
+        body.append(f"set_{one.name}(self, {one.name})")
+    body.append("self.__post_init__()" if hasattr(cls, "__post_init__") else "return")
+    return made_function("__init__", places + named * (len(named) > 1), body, known)
 
 
 class Record:

@@ -1,120 +1,65 @@
-"""Calls that have run, by what their arguments are: a later one of the same kind runs what is left of it (`replay`)."""
+"""Products that have run, by what their arguments are (`runtime.calls`), and what torch may want of a call's tensors
+besides."""
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.errors import Unsupported
-from tilewright.runtime.call_keys import MISSED, CallPlan, guarded, key_function, kind_of, missed
+from tilewright.runtime.call_keys import MISSED, kind_of, missed
+from tilewright.runtime.calls import Calls
 from tilewright.runtime.tensors import Array, is_torch
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A call that is written down.
+class Products(Calls):
+    """The calls of one weight or layer; none of them is run again while torch follows what is computed."""
 
-    Attributes
-    ----------
-    run : a function of the tensors among the arguments, in order.
-    compares : whether it compares the arrays of NumPy itself, and answers `MISSED` for others.
-    """
-
-    run: CallPlan
-    compares: bool = False
-
-
-class Calls:
-    """The calls of one weight or layer, by what their arguments are; those like one of the last two need no look-up."""
+    in_modes = True  # what torch remembers of a tensor holds in one mode, and for tensors that were made in one
 
     def __init__(self) -> None:
+        super().__init__(most=256)
+        self._otherwise = functools.partial(_find, weakref.ref(self))  # a weight is gone with its last name
         self.clear()
 
     def clear(self) -> None:
         """Forget all: something else than the arguments has changed."""
-        self._last: Callable[..., object] = missed
-        self._before: Callable[..., object] = missed
-        self._known: dict[object, tuple[Callable[..., object], Written, list[int]]] = {}
-        self._keys: dict[tuple[str | None, ...], Callable[..., object]] = {}
-        self._met: set[object] = set()
+        super().clear()
+        self._before: Callable[..., Any] = self.run
 
-    def __call__(self, *arguments: object) -> Any:
-        """The result; `MISSED` where the call must be checked and prepared, or torch follows it."""
-        found = self._last(*arguments)
-        if found is not MISSED:
-            return found
-        self._last, self._before = self._before, self._last  # calls of two kinds often take turns
-        found = self._last(*arguments)
-        return self._by_key(arguments) if found is MISSED else found
-
-    def _by_key(self, arguments: tuple[object, ...]) -> object:
-        known = self._known.get(self._key(arguments)) if self._known else None
-        if known is None or is_touched(*_tensors_of_torch(arguments)):
-            return MISSED
-        quick, plan, tensors = known
-        if quick is not missed:
-            self._last = quick
-        return plan.run(*[arguments[i] for i in tensors])
-
-    def _key(self, arguments: tuple[object, ...]) -> object:
-        kinds = tuple(map(kind_of, arguments))
-        key = self._keys.get(kinds)
-        if key is None:
-            if None in kinds:
-                return None
-            key = self._keys[kinds] = key_function(kinds)
-        # What torch remembers of a tensor holds in one mode of inference, and for tensors that were made in one.
-        modes: list[bool] = [tensor.is_inference() for tensor in _tensors_of_torch(arguments)]
-        if modes:
-            modes.append(sys.modules["torch"].is_inference_mode_enabled())
-        made = key(*arguments)
-        return None if made is None else (kinds, made, *modes)
-
-    def met(self, arguments: tuple[object, ...], write: Callable[[], Written | None]) -> None:
-        """Take notice of a call that has run: the second of its kind is written down.
-
-        Parameters
-        ----------
-        write : writes it down, where that can be.
-        """
-        key = self._key(arguments)
-        if key is None or key in self._known:
-            return
-        if key not in self._met:
-            if len(self._met) >= MOST:
-                self.clear()
-            self._met.add(key)
-            return
-        tensors = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
-        plan = write() or NOT_WRITTEN
-        # What torch remembers of a tensor says as well that it wants no gradient, that nothing is cast and nobody
-        # watches.
-        also = "forward._current_level < 0 and not modes()" if _tensors_of_torch(arguments) else ""
-        quick = None
-        if plan is not NOT_WRITTEN:
-            quick = guarded(arguments, tensors, plan.run, (), missed, also, plan.compares, **_torch_states())
-        self._known[key] = quick or missed, plan, tensors
-        self._last = quick or self._last
+    def _condition(self, arguments: Sequence[object]) -> tuple[str, dict[str, object]]:
+        tensors: list[Any] = [one for one in arguments if kind_of(one) == "torch"]
+        if not tensors:
+            return "", {}
+        # What torch remembers of a tensor says as well that nothing is cast and nobody watches, and whether it requires
+        # gradients; not whether they are taken, forwards too, and what modes follow what is computed.
+        torch = sys.modules["torch"]
+        names = {"forward": torch.autograd.forward_ad, "modes": torch._C._len_torch_dispatch_stack}
+        also = "forward._current_level < 0 and not modes()"
+        if any(tensor.requires_grad for tensor in tensors):
+            also, names["taken"] = f"{also} and not taken()", torch.is_grad_enabled
+        return also, names
 
 
-NOT_WRITTEN = Written(missed)
-
-MOST = 256
-"""Kinds of calls that are remembered before all begins anew."""
-
-
-def _tensors_of_torch(arguments: tuple[Any, ...]) -> list[Any]:
-    return [argument for argument in arguments if kind_of(argument) == "torch"]
-
-
-def _torch_states() -> dict[str, object]:
-    """What guards of torch's tensors do not see: forward gradients, and modes that follow what is computed."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {}
-    return {"forward": torch.autograd.forward_ad, "modes": torch._C._len_torch_dispatch_stack}
+def _find(itself: weakref.ref[Products], *arguments: object) -> object:
+    """Tries the guard of one kind more, since calls of two kinds often take turns, and looks the kind up then."""
+    calls = itself()
+    if calls is None:
+        return MISSED
+    calls.run, calls._before = calls._before, calls.run
+    found = calls.run(*arguments, otherwise=missed)
+    known = calls.at(arguments) if found is MISSED else None
+    if known is None:
+        return found
+    if known.guard is not None:  # it sees that torch follows nothing in less time than it takes to ask
+        calls.run = known.guard
+        found = known.guard(*arguments, otherwise=missed)
+    if found is not MISSED or is_touched(*[one for one in arguments if kind_of(one) == "torch"]):
+        return found
+    return known.again(*arguments)
 
 
 def is_touched(*tensors: Any) -> bool:

@@ -15,7 +15,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Recipe, Request
 from tilewright.matmul.arrays import contiguous, device_of, element_type
 from tilewright.matmul.config import MatmulConfig
-from tilewright.matmul.known_calls import wants_gradients
+from tilewright.matmul.known_calls import Products, wants_gradients
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import recipe_for
 from tilewright.matmul.product import Product, explain, is_followed, quant_matmul
@@ -126,10 +126,12 @@ class Matmul(WeightForms):
         """
         torch: Any = sys.modules.get("torch")
         compiling = torch is not None and torch.compiler.is_compiling()
-        arguments: tuple[object, ...] = ()
+        arguments, calls = (A, scale, zeros, bias, output, a_scale, residual), None
         if type(W) is PackedWeight and not compiling:
-            arguments = (A, scale, zeros, bias, output, a_scale, residual, self._calls_name)
-            known = W.calls(*arguments)
+            calls = W.operator_calls.get(self._calls_name)
+            if calls is None:
+                calls = W.operator_calls.setdefault(self._calls_name, Products())
+            known = calls.run(*arguments)
             if known is not MISSED:
                 return known
         given = self._in_order(MatmulCall(A, W, scale, zeros, bias, output, a_scale, residual))
@@ -139,10 +141,10 @@ class Matmul(WeightForms):
             return torch.compiler.disable(self._followed)(given)
         product = self._product(given)
         result = product.run()
-        if arguments and self._emulated(A) is None:
+        if calls is not None and self._emulated(A) is None:
             tensors = {"x": A, "bias": given.bias, "out": given.output}
             tensors |= {"activation_scales": a_scale, "residual": residual}
-            product.met(W.calls, arguments, tensors)
+            product.met(calls, arguments, tensors)
         return result
 
     __call__ = forward

@@ -21,7 +21,7 @@ from tilewright.matmul import packed_files
 from tilewright.matmul.arrays import as_torch, device_of, element_type
 from tilewright.matmul.column_order import column_order
 from tilewright.matmul.handles import handle_of
-from tilewright.matmul.known_calls import Calls
+from tilewright.matmul.known_calls import Products
 from tilewright.matmul.record_order import RecordOrder
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import ARRAYS, QuantizedWeight, meaning
@@ -72,8 +72,10 @@ class PackedWeight:
         self._derived: dict[object, Any] = {}
         self.prepared: dict[tuple[Any, ...], Any] = {}
         """What products with this weight have worked out so far, by their request."""
-        self.calls = Calls()
+        self.calls = Products()
         """Calls of `quant_matmul` with it, by what their arguments are."""
+        self.operator_calls: dict[str, Products] = {}
+        """Those of operators, by what these are."""
         self.handle: torch.Tensor | None = None
         """The name in graphs of torch, of the weight (`named`) or of the layer that owns it."""
         self.owner: Any = None
@@ -82,12 +84,13 @@ class PackedWeight:
     def __getstate__(self) -> dict[str, object]:
         # Kernels, and what was worked out for them, are made again where they are wanted.
         held = {name: plain_words(array) for name, array in self.held.items()}
-        again: dict[str, object] = {"_derived": {}, "prepared": {}, "calls": None, "handle": None, "owner": None}
+        again: dict[str, object] = {"_derived": {}, "prepared": {}, "handle": None, "owner": None}
+        again |= {"calls": None, "operator_calls": {}}
         return {**self.__dict__, **again, "held": held}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self.calls = Calls()
+        self.calls = Products()
         if self.order is not None:
             self.held["codes"] = words_again(self.held["codes"])
         named(self)
@@ -278,6 +281,7 @@ class PackedWeight:
         """Choose kernels again, for what has been measured of them since."""
         self.prepared.clear()
         self.calls.clear()
+        self.operator_calls.clear()
 
     def derived(self, key: object, make: Callable[[], Made]) -> Made:
         """Another form of the weight, which some kernels read: made once for each key."""

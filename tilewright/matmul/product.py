@@ -14,7 +14,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels import FUNCTIONS, PAIRED, Request, WeightFacts
 from tilewright.matmul import arrays
 from tilewright.matmul.config import is_size, whole
-from tilewright.matmul.known_calls import Calls, check_transforms, is_watched, wants_gradients
+from tilewright.matmul.known_calls import Products, check_transforms, is_watched, wants_gradients
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request, result_columns
 from tilewright.matmul.replay import replay
@@ -23,7 +23,7 @@ from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.base import named as named_options
 from tilewright.matmul.tiers.dispatch import prepare
-from tilewright.runtime.call_keys import MISSED
+from tilewright.runtime.call_keys import MISSED, kind_of
 from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate
@@ -77,7 +77,7 @@ def quant_matmul(
     arguments = (x, activation_scales, activation_group, quantize, bias, function, residual, out_dtype, out)
     torch = sys.modules.get("torch")
     is_known = type(weight) is PackedWeight and (torch is None or not torch.compiler.is_compiling())
-    if is_known and (found := weight.calls(*arguments)) is not MISSED:
+    if is_known and (found := weight.calls.run(*arguments)) is not MISSED:
         return found
     if is_followed(x, bias, residual):
         scales = activation_scales, activation_group
@@ -201,17 +201,19 @@ class Product:
             self.prepared(self.operands)
         return self._made.settle()
 
-    def met(self, calls: Calls, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
-        """Let known calls take notice of this one, which has run.
+    def met(self, calls: Products, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
+        """Let known calls take notice of this one, which has run: the second of its kind is written down.
 
         Parameters
         ----------
         arguments : of the call, by which it is known.
         tensors : those among them in their order, by their names in `quant_matmul`; None for those that there are not.
         """
-        if self.operands.activations.shape[0]:
+        if self.operands.activations.shape[0] and calls.is_second(arguments):
             passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-            calls.met(arguments, lambda: replay(self.prepared, self.operands, self._made, passed))
+            plan, compares = replay(self.prepared, self.operands, self._made, passed)
+            positions = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
+            calls.keep(arguments, plan, positions, compares=compares)
 
     def emulate(self, **options: object) -> Array:
         """Run the device text under the emulator; returns the result."""

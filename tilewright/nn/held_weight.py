@@ -12,15 +12,15 @@ import torch
 
 from tilewright.errors import WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
+from tilewright.generated import made_function
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.column_order import column_order
 from tilewright.matmul.handles import handle_of, shared_with
-from tilewright.matmul.known_calls import Calls
+from tilewright.matmul.known_calls import Products
 from tilewright.matmul.packed import PackedWeight, plain_words, words_again
 from tilewright.quant import QuantizedWeight
 from tilewright.quant.files import METADATA, metadata_bytes, metadata_name, read_metadata
 from tilewright.quant.weight import ARRAYS, meaning
-from tilewright.runtime.call_keys import made_function
 from tilewright.runtime.tensors import as_numpy
 
 _BUFFERS = ("qweight", *ARRAYS, "bias")
@@ -106,7 +106,7 @@ class HeldWeight(torch.nn.Module):
     def _renew(self) -> None:
         """Forget what was made of the buffers: they are others, or somewhere else."""
         self._packed: PackedWeight | None = None
-        self._calls = Calls()
+        self._calls = Products()
         self._seen: Seen | None = None
         # Those that are None come last: `torch.export` counts them among the others.
         self._buffers = dict(sorted(self._buffers.items(), key=lambda item: item[1] is None))

@@ -253,7 +253,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         if output is None and seen is not None and type(x) in _PLAIN and seen.holds(self._buffers):
             bias = self._parameters.get("bias")
             if seen.is_added(bias) and (bias is None or not bias.requires_grad):
-                result = self._calls(x)
+                result = self._calls.run(x)
                 if result is not MISSED:
                     return result
         return self._checked(x, output)

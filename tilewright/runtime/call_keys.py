@@ -1,13 +1,14 @@
-"""What tells calls apart: keys of their arguments, guards of torch's, and functions written for so many of them."""
+"""What tells calls apart: keys of their arguments, and guards, which compare them with those of an earlier call."""
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from tilewright.generated import made_function
 
 MISSED = object()
 """What a plan answers where the call needs the full checks after all."""
@@ -52,7 +53,11 @@ _KIND_TESTS = {"numpy": "type({0}) is ndarray", "torch": "type({0}) in tensors",
 
 
 def key_function(
-    kinds: Sequence[str | None], strided: Collection[int] = (), free: Collection[int] = ()
+    kinds: Sequence[str | None],
+    number: int,
+    strided: Collection[int] = (),
+    free: Collection[int] = (),
+    in_modes: bool = False,
 ) -> Callable[..., Any]:  # gives keys, which nobody looks into
     """A function of arguments of these kinds that gives what a plan depends on; None for other arguments, and where
     torch has no sizes or strides of a tensor: who reads it says what is wrong with it.
@@ -60,24 +65,26 @@ def key_function(
     Parameters
     ----------
     kinds : of `kind_of`, one an argument.
+    number : of these kinds, which tells their keys from those of others: True and 1 are equal.
     strided : positions of tensors whose strides count even where their order is row-major.
     free : positions of scalars whose value does not count.
+    in_modes : whether it counts that torch's mode of inference is on, and was where a tensor was made.
     """
     names = [f"a{i}" for i in range(len(kinds))]
-    tests, parts = [], []
+    tests, parts = [], [str(number)]
     for position, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         tests.append(_KIND_TESTS.get(kind or "", f"type({{0}}) is {kind}").format(name))
         way = "strided" if kind == "torch" and position in strided else kind
         if position not in free:
             parts.append(_PARTS.get(way or "", "{0}").format(name))
-    text = (
-        f"def key({', '.join(names)}):\n"
-        f"    if {' and '.join(tests) or 'True'}:\n"
-        f"        try: return ({', '.join([*parts, ''])})\n"
-        f"        except RuntimeError: return None\n"
-        f"    return None\n"
-    )
-    return _made(text, "key", {"ndarray": np.ndarray, "tensors": torch_types()})
+        if in_modes and kind == "torch":
+            parts.append(f"{name}.is_inference()")
+    known: dict[str, object] = {"ndarray": np.ndarray, "tensors": torch_types()}
+    if in_modes and "torch" in kinds:
+        known["in_inference"] = sys.modules["torch"].is_inference_mode_enabled
+        parts.append("in_inference()")
+    lines = [f"if {' and '.join(tests) or 'True'}:", f" try: return ({', '.join(parts)},)"]
+    return made_function("key", names, [*lines, " except RuntimeError: return None", "return None"], known)
 
 
 def no_key(*arguments: object) -> None:
@@ -85,7 +92,7 @@ def no_key(*arguments: object) -> None:
     return
 
 
-def missed(*arguments: object) -> object:
+def missed(*arguments: object, otherwise: object = None) -> object:
     """What runs where no plan is known."""
     return MISSED
 
@@ -101,6 +108,8 @@ def guarded(
     **names: object,
 ) -> Callable[..., Any] | None:  # as the kernel is called
     """A function that runs a plan for values like these, `otherwise` for others; None where there can be none.
+
+    Who calls it may name another `otherwise`.
 
     Torch compares tensors with what it remembers of others in one step, for its own compiled programs: in a third of
     the time that a key takes.  Arrays of NumPy are compared attribute by attribute, in half of it.
@@ -119,13 +128,13 @@ def guarded(
     if None in kinds or (tensors and remembered is None):
         return None
     tests = [also] if also else []
-    names.update(plan=plan, otherwise=otherwise, ndarray=np.ndarray)
+    names.update(plan=plan, otherwise=otherwise, MISSED=MISSED, ndarray=np.ndarray)
     if tensors:
         names["check"] = remembered.check
         tests.append(f"not nested and check({', '.join(f'a{i}' for i in tensors)})")
     for i, (value, kind) in enumerate(zip(values, kinds, strict=True)):
         if i in free:
-            tests.append(f"type(a{i}) is float")
+            tests.append(f"type(a{i}) is {kind}")
         elif kind == "none":
             tests.append(f"a{i} is None")
         elif kind == "numpy" and compares:
@@ -140,17 +149,17 @@ def guarded(
             same = f"a{i}.hex() == value{i}.hex()" if kind == "float" else f"a{i} == value{i}"
             tests.append(f"type(a{i}) is type{i} and {same}")
     given, taken = ", ".join(f"a{i}" for i in range(len(values))), ", ".join(f"a{i}" for i in passed)
-    names["MISSED"] = MISSED
-    found = f"\n        found = plan({taken})\n        if found is not MISSED: return found\n"
-    # Torch's check ends the process where it meets a nested tensor, of which it asks the strides.
-    nested = " or ".join(f"a{i}.is_nested" for i in tensors)
-    is_nested = f"    try: nested = {nested}\n    except AttributeError: return otherwise({given})\n" if tensors else ""
-    text = (
-        f"def call({given}):\n{is_nested}"
-        f"    if {' and '.join(tests) or 'True'}: {found if compares else f'return plan({taken})'}\n"
-        f"    return otherwise({given})\n"
-    )
-    return _made(text, "call", names)
+    lines = []
+    if tensors:  # torch's check ends the process where it meets a nested tensor, of which it asks the strides
+        nested = " or ".join(f"a{i}.is_nested" for i in tensors)
+        lines = [f"try: nested = {nested}", f"except AttributeError: return otherwise({given})"]
+    lines.append(f"if {' and '.join(tests) or 'True'}:")
+    if compares:
+        lines += [f" found = plan({taken})", " if found is not MISSED: return found"]
+    else:
+        lines.append(f" return plan({taken})")
+    parameters = [*(f"a{i}" for i in range(len(values))), "*", "otherwise=otherwise"]
+    return made_function("call", parameters, [*lines, f"return otherwise({given})"], names)
 
 
 def tensor_guard(tensors: Sequence[Any]) -> Any:
@@ -162,26 +171,6 @@ def tensor_guard(tensors: Sequence[Any]) -> Any:
         return guard if tensors and guard.check(*tensors) else None
     except (KeyError, AttributeError, TypeError, SystemError, RuntimeError):
         return None
-
-
-@functools.lru_cache(maxsize=4096)
-def _compiled(text: str, name: str) -> Any:
-    return compile(text, f"<{name} of a call>", "exec")
-
-
-def made_function(
-    name: str, parameters: Sequence[str], lines: Sequence[str], names: dict[str, object]
-) -> Callable[..., Any]:  # as its text says
-    """A function with a body of these lines, which mention `names`."""
-    body = "\n".join(f"    {line}" for line in lines)
-    return _made(f"def {name}({', '.join(parameters)}):\n{body}\n", name, names)
-
-
-def _made(text: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
-    exec(_compiled(text, name), names)
-    return names.pop(
-        name
-    )  # in its own globals it would be held by itself, with all that it mentions, until somebody looks for cycles
 
 
 def key_of(arguments: Sequence[object], named: Mapping[str, object]) -> object:

@@ -13,7 +13,6 @@ from tilewright.ir.dtypes import ALL
 from tilewright.kernels.recipe import Request
 from tilewright.matmul import PackedWeight
 from tilewright.matmul.product import Product, explain
-from tilewright.matmul.tiers.base import Preprocessed
 from tilewright.quant import QuantizedWeight, quantize
 
 TARGET = "cuda -arch=sm_90a"
@@ -99,12 +98,9 @@ def proof_but(cases: Any, quick: Any) -> list[Any]:
 def interpreted(made: Product) -> np.ndarray:
     """A product by its kernels' programs."""
     call, then = made.operands, made.prepared
-    if isinstance(then, Preprocessed):
-        arguments, call = then._following(call)
-        then.first.interpret(*arguments)
-        then = then.then
-    assert then.tier == "fragments"
-    then.kernel.interpret(*then.arguments(call, then.held))
+    assert then.tier.endswith("fragments")
+    for kernel, arguments in then.launches(call):
+        kernel.interpret(*arguments)
     return made.result
 
 

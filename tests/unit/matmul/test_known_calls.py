@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
 from tilewright.quant import quantize
+from tilewright.runtime.call_keys import missed
 
 K = 224
 DRAW = np.random.default_rng(11)
@@ -78,8 +79,7 @@ def test_known_calls_are_what_checked_ones_are() -> None:
             np.testing.assert_array_equal(found, expected)
             if out is not None:
                 out[...] = before
-    known = [plan for _, plan, _ in packed.calls._known.values()]
-    assert sum(plan.run.__name__ == "run" for plan in known) > 10
+    assert sum(known.plan is not missed for known in packed.calls._known.values()) > 10
 
 
 @pytest.mark.parametrize("torch_too", [False, True])
@@ -93,10 +93,8 @@ def test_calls_of_two_kinds_in_turn_are_found_without_a_look_up(
         given, packed = [torch.from_numpy(x) for x in given], packed.to("cpu")
     expected = [quant_matmul(x, packed) for x in (*given, *given, *given)]
     looked: list[int] = []
-    by_key = packed.calls._by_key
-    monkeypatch.setattr(
-        packed.calls, "_by_key", lambda arguments: looked.append(len(arguments[0])) or by_key(arguments)
-    )
+    at = packed.calls.at
+    monkeypatch.setattr(packed.calls, "at", lambda arguments: looked.append(len(arguments[0])) or at(arguments))
     for number in (0, 1, 0, 1, 1, 0, 0, 2, 0, 2, 1):
         np.testing.assert_array_equal(quant_matmul(given[number], packed), expected[number])
     assert looked == [1, 3, 5, 3]
@@ -126,7 +124,7 @@ def test_kernels_that_hand_something_on(torch_too: bool) -> None:
         x = DRAW.standard_normal((3, K)).astype(np.float32)
         found = quant_matmul(torch.from_numpy(x), packed).numpy() if torch_too else quant_matmul(x, packed)
         np.testing.assert_allclose(found, x.astype(np.float64) @ weight.to_dense().T, rtol=1e-4, atol=1e-4)
-    assert [plan.run.__name__ for _, plan, _ in packed.calls._known.values()] == ["run"]
+    assert [known.plan.__name__ for known in packed.calls._known.values()] == ["plan"]
 
 
 def test_operators_of_other_configs_on_one_weight() -> None:
@@ -149,7 +147,7 @@ def test_operators_of_other_configs_on_one_weight() -> None:
             expected = operator(given[0], fresh, *given[1:])
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
-    assert len(packed.calls._known) == 3
+    assert [len(calls) for calls in packed.operator_calls.values()] == [1, 1, 1]
 
 
 def test_a_residual_elsewhere_than_x_after_calls_with_one_array_for_both() -> None:
@@ -207,3 +205,29 @@ def test_tensors_of_torch_whose_gradients_are_wanted_or_that_are_cast() -> None:
     assert torch.equal(compiled(x), expected * 2)
     conjugate = torch.complex(torch.zeros(2, K), x).conj().imag  # a view with the sign turned
     assert conjugate.is_neg() and torch.equal(quant_matmul(conjugate, packed), quant_matmul(-x, packed))
+
+
+def test_gradients_that_are_wanted_behind_calls_without() -> None:
+    """Torch remembers that a tensor requires gradients, not whether they were taken."""
+    torch = pytest.importorskip("torch")
+    nn = pytest.importorskip("tilewright.nn")
+    layer = nn.Linear.from_float(torch.nn.Linear(K, K, bias=False), "int4", group=32)
+    packed = PackedWeight.pack(WEIGHT).to("cpu")
+    for call in (layer, lambda x: quant_matmul(x, packed)):
+        x = torch.randn(2, K, requires_grad=True)
+        for _ in range(4):
+            with torch.no_grad():
+                expected = call(x)
+        found = call(x)
+        assert found.requires_grad and torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
+        found.sum().backward()
+        assert x.grad is not None and bool(x.grad.any())
+
+
+def test_arrays_beside_tensors() -> None:
+    """What NumPy's activations and torch's bias give at first they give at all later calls."""
+    torch = pytest.importorskip("torch")
+    packed, x, bias = PackedWeight.pack(WEIGHT), np.ones((2, K), np.float32), np.arange(K, dtype=np.float32)
+    expected = quant_matmul(x, packed, bias=bias)
+    for _ in range(4):
+        np.testing.assert_array_equal(quant_matmul(x, packed, bias=torch.from_numpy(bias)), expected)

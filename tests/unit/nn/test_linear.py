@@ -110,14 +110,14 @@ def test_a_call_of_another_kind_by_another_thread_while_a_call_is_checked(
     rows, more = x[0], torch.cat([x[0], x[0]])
     for given in 3 * [more, rows]:
         expected = layer(given)
-    run = layer._calls._last
+    run = layer._calls.run
 
     def interrupted(given: torch.Tensor) -> Any:
-        layer._calls._last = run
+        layer._calls.run = run
         layer(more)
         return run(given)
 
-    layer._calls._last = interrupted
+    layer._calls.run = interrupted
     assert torch.equal(layer(rows), expected)
 
 

@@ -44,8 +44,27 @@ class Operands:
     out: Any
 
 
+class Launching:
+    """What launches kernels one after another, each with its arguments."""
+
+    __slots__ = ()
+
+    def launches(self, operands: Operands) -> Iterator[tuple[Kernel, Sequence[object]]]:
+        """The kernels that a call launches, in order, and what they are given."""
+        raise NotImplementedError
+
+    def __call__(self, operands: Operands) -> None:
+        for kernel, arguments in self.launches(operands):
+            kernel(*arguments)
+
+    def emulate(self, operands: Operands, **options: Any) -> None:
+        """Run the device text on this machine; see `Kernel.emulate`."""
+        for kernel, arguments in self.launches(operands):
+            kernel.emulate(*arguments, **options)
+
+
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Launching):
     """A product ready to run.
 
     Attributes
@@ -66,12 +85,9 @@ class Prepared:
     recipe: Recipe | None = None
     is_owned: bool = False
 
-    def __call__(self, operands: Operands) -> None:
-        self.kernel(*self.arguments(operands, self.held))
-
-    def emulate(self, operands: Operands, **options: Any) -> None:
-        """Run the device text on this machine; see `Kernel.emulate`."""
-        self.kernel.emulate(*self.arguments(operands, self.held), **options)
+    def launches(self, operands: Operands) -> Iterator[tuple[Kernel, Sequence[object]]]:
+        """The kernel and its arguments."""
+        yield self.kernel, self.arguments(operands, self.held)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -80,7 +96,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Preprocessed:
+class Preprocessed(Launching):
     """A product behind a kernel of its own that prepares its activations: quantises them, or arranges them in the order
     of the weight's columns.
 
@@ -101,26 +117,16 @@ class Preprocessed:
     dtype: DType
     quantises: bool
     then: Ready
+    is_owned = False
 
-    def __call__(self, operands: Operands) -> None:
-        arguments, following = self._following(operands)
-        self.first(*arguments)
-        self.then(following)
-
-    def emulate(self, operands: Operands, **options: Any) -> None:
-        """Run the device text on this machine; see `Kernel.emulate`."""
-        arguments, following = self._following(operands)
-        self.first.emulate(*arguments, **options)
-        self.then.emulate(following, **options)
-
-    def _following(self, operands: Operands) -> tuple[Sequence[object], Operands]:
-        """The kernel's arguments, and the operands of the product."""
+    def launches(self, operands: Operands) -> Iterator[tuple[Kernel, Sequence[object]]]:
+        """The kernel with new arrays for what it makes, and those of the product."""
         x = operands.activations
         made = empty_like(x, (x.shape[0], self.columns), self.dtype)
-        if not self.quantises:
-            return (x, *self.held, made), replace(operands, activations=made)
-        scales = empty_like(x, (x.shape[0], 1), FLOAT32)
-        return (x, *self.held, made, scales), replace(operands, activations=made, activation_scales=scales)
+        scales = [empty_like(x, (x.shape[0], 1), FLOAT32)] if self.quantises else []
+        yield self.first, (x, *self.held, made, *scales)
+        scale = scales[0] if scales else operands.activation_scales
+        yield from self.then.launches(replace(operands, activations=made, activation_scales=scale))
 
     @property
     def tier(self) -> str:

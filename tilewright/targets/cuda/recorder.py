@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.generated import made_function
 from tilewright.targets.cuda.driver import LaunchConfig
 from tilewright.targets.cuda.launcher import LaunchState, PreparedKernel
 from tilewright.targets.cuda.workspaces import OfStream
@@ -149,25 +150,23 @@ class _Recorder:
             elif isinstance(value, Given):
                 names.append(f"number{place}")
                 lines.append(f"number{place}.value = v{value.number}")
-        text = [
-            f"def run({', '.join(f'v{i}' for i in range(parameters))}):",
-            "    try: state = states.pop()",
-            "    except IndexError: state = fresh()",
-            f"    {', '.join(['words', *names, 'config', 'addresses'])} = state",
-            *(f"    {line}" for line in lines),
-            f"    words[{STREAM_WORD}] = stream = current_stream(device)",
-            *(f"    {line}" for line in late),
-            "    result = launch(config, kernel, addresses, None)",
-            "    if result: again(result, config, kernel, addresses)",
-            "    states.append(state)",
+        lines = [
+            "try: state = states.pop()",
+            "except IndexError: state = fresh()",
+            f"{', '.join(['words', *names, 'config', 'addresses'])} = state",
+            *lines,
+            f"words[{STREAM_WORD}] = stream = current_stream(device)",
+            *late,
+            "result = launch(config, kernel, addresses, None)",
+            "if result: again(result, config, kernel, addresses)",
+            "states.append(state)",
         ]
         prepared = self.prepared
-        given: dict[str, Any] = {
+        given: dict[str, object] = {
             "states": [], "fresh": self.fresh, "device": self.device, "current_stream": prepared.current_stream,
             "launch": prepared.launch, "kernel": prepared.function_on(self.device), "again": self._again,
         }  # fmt: skip
-        exec(compile("\n".join(text), "<launch>", "exec"), given)
-        return given["run"]
+        return made_function("run", [f"v{i}" for i in range(parameters)], lines, given)
 
     def _again(self, result: int, config: object, function: object, addresses: object) -> None:
         self.prepared.refused(result, config, function, addresses, self.grid)
