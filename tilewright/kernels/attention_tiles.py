@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import tilewright
 from tilewright.ir.dtypes import DType
-from tilewright.kernels import Speed, Work, ceil_div, hopper, speed_of, took
+from tilewright.kernels import Speed, Work, ceil_div, cycles_of, hopper, speed_of
 from tilewright.kernels.cluster_sums import PADDING
 from tilewright.machine.arch import Arch
 
@@ -305,7 +305,7 @@ class Attention:
 
     def cycles(self, tiles: AttentionTiles) -> float:
         """Cycles of a launch."""
-        return float(took(self.work(tiles), self.speed))
+        return float(cycles_of(self.work(tiles), self.speed))
 
     def work(self, tiles: AttentionTiles) -> Work:
         """What a launch does; several blocks of a multiprocessor are one that does the steps of all."""
@@ -326,7 +326,7 @@ class Attention:
             size=2,
             blocks=blocks,
             resident=running,
-            turns=waves,
+            waves=waves,
             steps=each,
             products=2 * scores * self.dim,
             memory=2 * row * (results + self.batch * self.keys * self.kv_heads),
@@ -339,7 +339,7 @@ class Attention:
             ends=TILE,
             begins=TILE,
             handed=self._combining(tiles, waves),
-            asked=tiles.num_stages * 2 * row * tiles.block_N if self.few else 0,
+            in_flight=tiles.num_stages * 2 * row * tiles.block_N if self.few else 0,
         )
 
     def _combining(self, tiles: AttentionTiles, waves: float) -> float:

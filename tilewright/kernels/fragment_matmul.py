@@ -185,7 +185,7 @@ class FragmentCandidates(Candidates):
             size=2,
             blocks=blocks,
             resident=speed.cores * np.maximum(self.shared_bytes // (stages * slot), 1),
-            turns=ceil_div(blocks, speed.cores),
+            waves=ceil_div(blocks, speed.cores),
             steps=ceil_div(ceil_div(self.K, COLUMNS), splits),
             products=codes * tokens,
             loads=slot,
@@ -193,7 +193,7 @@ class FragmentCandidates(Candidates):
             fixed=STEP,
             ends=END,
             lanes=codes * DECODED * speed.rates.lanes / speed.rates.shifts,
-            asked=(stages - 1) * slot,
+            in_flight=(stages - 1) * slot,
             memory=self.N * self.K / COLUMNS * self.form.words * 4 / self.form.rows + 2 * M * (self.K + self.N),
             handed=np.where(splits > 1, ADDING + added, 0.0),
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels import HOPPER, PAIRED, Number, Speed, Tile, Value, applied, paired, speed_of, stored, took
+from tilewright.kernels import HOPPER, PAIRED, Number, Speed, Tile, Value, applied, cycles_of, paired, speed_of, stored
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
 from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles, table_of, work_of
@@ -61,9 +61,9 @@ def group_tiles(experts: int, rows: int, N: int, K: int, dtype: str = "bfloat16"
         work_of(table, experts * tiles * height, N, K, speed),
         ahead=0,
         memory=experts * (some * N * K + rows * (N + K)) * size,
-        asked=table.stages * table.columns * ROW_BYTES,
+        in_flight=table.stages * table.columns * ROW_BYTES,
     )
-    return [listed[line] for line in np.argsort(took(work, speed), kind="stable")]
+    return [listed[line] for line in np.argsort(cycles_of(work, speed), kind="stable")]
 
 
 @T.macro

@@ -198,7 +198,7 @@ class ByteCandidates(Candidates):
             size=1,
             blocks=tiles * cluster * sharing,
             resident=resident * sharing,
-            turns=np.where(stay, even, waves),
+            waves=np.where(stay, even, waves),
             steps=ceil_div(chunks, cluster) * of["records"],
             products=sums * COLUMNS,
             memory=4 * self.N * chunks * of["records"] * form.words / form.rows + M * self.K + 2 * M * self.N,

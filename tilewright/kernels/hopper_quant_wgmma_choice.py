@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.kernels import BESIDE, HOPPER, PLAIN, Epilogue, Number, Speed, Work, ceil_div, handed_over, took
+from tilewright.kernels import BESIDE, HOPPER, PLAIN, Epilogue, Number, Speed, Work, ceil_div, cycles_of, handed_over
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.grouped_matmul import expected_tiles, runs_with_rows
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
@@ -119,7 +119,7 @@ class WgmmaCandidates(Candidates):
             height=tokens,
             brought=(tokens - missing) / sharing,
             blocks=np.minimum(of["blocks"], count * sharing),
-            turns=turns,
+            waves=turns,
             # Weights come at an even pace, which hides behind the products of those before.
             weights=self.N * self.K,
             others=2 * M * (self.K + self.N),
@@ -137,7 +137,7 @@ def _work(
     height: Number,
     brought: Number,
     blocks: Number,
-    turns: Number,
+    waves: Number,
     weights: Number,
     others: Number,
     decoded: Number = DECODED,
@@ -161,7 +161,7 @@ def _work(
         size=2,
         blocks=blocks,
         resident=speed.cores,
-        turns=turns,
+        waves=waves,
         steps=ceil_div(K, COLUMNS * of["records"]) * of["records"] * (COLUMNS // HALF),
         products=rows * height * HALF,
         memory=weights + others,
@@ -214,7 +214,7 @@ def expert_quant_choices(
         promoted = sizes["promoted"] and not lower
         found.append({**sizes, "promoted": promoted, "lower": lower, "blocks": speed.cores})
     return sorted(
-        found, key=lambda sizes: float(took(_of_experts(sizes, experts, max(1, rows), N, K, form, speed), speed))
+        found, key=lambda sizes: float(cycles_of(_of_experts(sizes, experts, max(1, rows), N, K, form, speed), speed))
     )
 
 
@@ -235,7 +235,7 @@ def _of_experts(sizes: Candidate, experts: int, rows: int, N: int, K: int, form:
         height=height,
         brought=height,
         blocks=blocks,
-        turns=count / sizes["blocks"],
+        waves=count / sizes["blocks"],
         weights=experts * runs_with_rows(rows) * N * K,
         others=2 * experts * rows * (K + N),
         decoded=DECODED if heights[0] >= IN_TURN else DECODED_FREELY,

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from tilewright.kernels.roofline import Speed, Work, took
+from tilewright.kernels.roofline import Speed, Work, cycles_of
 
 MOST = 12
 """Kernels of a weight for one kind of call: so many are compiled, however many numbers of rows its calls have."""
@@ -169,7 +169,7 @@ class Candidates:
 
     def cycles(self, M: int) -> np.ndarray:
         """What launches for so many rows take; infinite where a candidate does not serve them."""
-        return np.where(self.fits(M), took(self.work(M), self.speed), np.inf)
+        return np.where(self.fits(M), cycles_of(self.work(M), self.speed), np.inf)
 
     @functools.cached_property
     def kernels(self) -> Kernels[int]:

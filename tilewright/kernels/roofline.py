@@ -1,5 +1,5 @@
 """The one model of speed: a kernel says what a launch of it does (`Work`), a machine what it does in a cycle (`Speed`),
-and `took` how long that takes.
+and `cycles_of` how long that takes.
 
 A multiprocessor takes one piece of work after the other, and all of them in waves. A step takes as long as its
 products, as shared memory takes to be written and read for them, as the second-level cache takes to bring the operands,
@@ -79,13 +79,13 @@ class Speed:
     Attributes
     ----------
     products : multiplications of matrices in a cycle of a core, by the bytes of an operand.
-    held : bytes that the second-level cache keeps.
+    cache_bytes : size of the second-level cache.
     """
 
     cores: int
     rates: Rates
     products: tuple[tuple[int, float], ...]
-    held: float = 0
+    cache_bytes: float = 0
 
     @property
     def cache(self) -> float:
@@ -97,7 +97,7 @@ class Speed:
         """Bytes a cycle that memory gives all of them."""
         return self.rates.bytes / self.rates.cycles * REACHED
 
-    def multiplied(self, size: int) -> float:
+    def product_rate(self, size: int) -> float:
         """Multiplications a cycle of operands of so many bytes; where the machine has none, of the next wider ones,
         which they become there, or its lanes'."""
         return next((rate for wide, rate in self.products if wide >= size), self.rates.lanes)
@@ -121,7 +121,7 @@ class Speed:
 
 @functools.lru_cache(maxsize=256)
 def speed_of(arch: Arch | None) -> Speed:
-    """What a machine does: of a GPU whose rates nobody knows as an H200's, of an H200 where there is no GPU."""
+    """The rates of a machine; those of an H200 for a GPU without known rates, and where there is no GPU."""
     if arch is None or not arch.has_threads:
         return HOPPER
     sizes = {kind: arch.product_rate(ALL[kind], ALL[kind]) / 2 for kind in KINDS}
@@ -130,7 +130,7 @@ def speed_of(arch: Arch | None) -> Speed:
 
 
 def hopper_speed(cores: int | None = None) -> Speed:
-    """A Hopper with so many multiprocessors; an H200 where nobody says."""
+    """A Hopper with so many multiprocessors; by default an H200."""
     device = device_of("sm_90", cores)
     assert device is not None
     of = dict(device.rates.products)
@@ -150,32 +150,32 @@ class Work:
     ----------
     size : bytes of an operand of the products.
     blocks, resident : pieces of work, and blocks that run at once.
-    turns : pieces that the busiest block takes; what blocks share evenly along K need not be whole.
+    waves : pieces that the busiest block takes: of stream-K not a whole number.
     steps : of a piece.
     products : multiplications of a step, those of an instruction that works at a part of its rate as more.
     shared : bytes of shared memory that a step writes and reads.
     loads : bytes that a step's block asks the second-level cache for.
-    empty : rows of a step's boxes that lie behind the tensor's last one: the copy engine fills them with zeros.
+    empty : rows of a step's boxes beyond the tensor's end, which the copy engine fills with zeros.
     lanes : operations of a step beside its products, as many as a core has lanes for in a cycle count as one cycle.
-    apart : the share of the shorter, products or lanes, that the longer does not hide.
+    apart : the part of the shorter, products or lanes, that the longer does not hide.
     fixed : cycles of a step that nothing hides.
-    serial : cycles of a step of one of those who multiply side by side, one thing after the other.
-    leaving : cycles in which the sums of one consumer leave while another multiplies.
-    ends : cycles that a further piece of a block costs.
-    handed : cycles in which blocks hand sums to one another.
-    memory, ahead : bytes from and to memory, and those that several clusters ask for while they are on their way.
-    asked : bytes of memory that a block has on their way at a time; 0 where these are always enough.
-    beside : the share of the shorter, all of that or memory, that the longer does not hide.
+    serial : cycles of a step of one consumer, without overlap.
+    storing : cycles in which one consumer stores its sums while another multiplies.
+    ends : cycles between two pieces of a block.
+    handed : cycles in which blocks exchange partial sums.
+    memory, ahead : bytes from and to memory, and those that several clusters load at the same time.
+    in_flight : bytes of memory that a block has in flight; 0 where these are always enough.
+    beside : the part of the shorter, all of that or memory, that the longer does not hide.
     heat : how much slower products are at the power limit, beside what bytes that move cost.
     cluster : blocks that share loads.
-    begins : cycles before the first step and behind the last, beside the machine's launch.
-    busy : the share of the cores that work at a time; None where pieces of work are whole.
+    begins : cycles before the first step and behind the last, beyond the machine's launch.
+    busy : the part of the cores that work at a time; None where all pieces are whole.
     """
 
     size: int
     blocks: Number
     resident: Number
-    turns: Number
+    waves: Number
     steps: Number
     products: Number
     memory: Number
@@ -186,11 +186,11 @@ class Work:
     apart: Number = 0.0
     fixed: Number = 0.0
     serial: Number = 0.0
-    leaving: Number = 0.0
+    storing: Number = 0.0
     ends: Number = 0.0
     handed: Number = 0.0
     ahead: Number = 0.0
-    asked: Number = 0.0
+    in_flight: Number = 0.0
     beside: Number = BESIDE
     heat: Number = 0.0
     cluster: Number = 1
@@ -198,27 +198,27 @@ class Work:
     busy: Number | None = None
 
 
-def took(work: Work, speed: Speed) -> Number:
-    """Cycles that a launch takes."""
-    products = work.products / speed.multiplied(work.size)
+def cycles_of(work: Work, speed: Speed) -> Number:
+    """Estimated cycles of a launch."""
+    products = work.products / speed.product_rate(work.size)
     loads = work.loads / speed.cache * np.minimum(1.0, work.blocks / work.resident)
     shared, brought = work.shared / speed.rates.shared, loads + EMPTY * work.empty
     fed = (products**NEAR + shared**NEAR + brought**NEAR) ** (1 / NEAR)
     fed = np.maximum(fed, work.serial)
     lanes = work.lanes / speed.rates.lanes
     step = np.maximum(fed, lanes) + work.apart * np.minimum(fed, lanes) + work.fixed
-    busy = np.minimum(1.0, work.blocks / (speed.cores * work.turns)) if work.busy is None else work.busy
+    busy = np.minimum(1.0, work.blocks / (speed.cores * work.waves)) if work.busy is None else work.busy
     step = step * (1 + POWER * busy**2 * np.minimum(1.0, products / step))
     piece = work.steps * step
-    piece = np.maximum(piece, (piece + work.leaving) / 2)
-    multiplying = work.turns * piece
+    piece = np.maximum(piece, (piece + work.storing) / 2)
+    multiplying = work.waves * piece
     hot = np.minimum(1.0, multiplying / HOT)
-    heat = HEAT * work.turns * work.steps * loads * hot
+    heat = HEAT * work.waves * work.steps * loads * hot
     multiplying = multiplying * (1 + work.heat * hot + np.where(work.cluster > 1, PARTNERS * (1 - hot), 0.0)) + heat
     memory = work.memory / speed.memory * _shallow(work, speed)
     again = AGAIN * work.ahead / speed.memory * np.minimum(1.0, memory / multiplying)
     longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
-    ends = work.ends * np.maximum(0.0, work.turns - 1) + work.handed + work.begins
+    ends = work.ends * np.maximum(0.0, work.waves - 1) + work.handed + work.begins
     return longer + work.beside * shorter + again + speed.rates.launch + ends + CLUSTER * np.log2(work.cluster)
 
 
@@ -227,8 +227,8 @@ def _shallow(work: Work, speed: Speed) -> Number:
     end, and of the last ones there may be few."""
     enough = HIDDEN * speed.rates.cycles * speed.memory
     full, rest = np.divmod(work.blocks, work.resident)
-    lost = [SHALLOW * np.maximum(0.0, 1 - count * work.asked / enough) ** 2 for count in (work.resident, rest)]
-    return 1 + np.where(work.asked, full * work.resident * lost[0] + rest * lost[1], 0.0) / work.blocks
+    lost = [SHALLOW * np.maximum(0.0, 1 - count * work.in_flight / enough) ** 2 for count in (work.resident, rest)]
+    return 1 + np.where(work.in_flight, full * work.resident * lost[0] + rest * lost[1], 0.0) / work.blocks
 
 
 def handed_over(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:

@@ -73,7 +73,7 @@ class SkinnyCandidates(Candidates):
         warps, records, cluster = of["warps"], of["records"], of["cluster"]
         down, _, words = form.shape(self.N, self.K)
         groups = np.minimum(of["blocks"] // cluster, down)
-        turns = ceil_div(down, groups)
+        waves = ceil_div(down, groups)
         width = np.maximum(8, of["tokens"] * worker.columns)
         turn = records * form.rows / 16 * worker.record * (1 + WIDER * (width - 8) / 8) + TURN
         adding = warps * form.rows * of["tokens"] * worker.columns / (32 * (4 - warps % 4)) * ADDED
@@ -83,7 +83,7 @@ class SkinnyCandidates(Candidates):
             size=2,
             blocks=groups * cluster,
             resident=groups * cluster,
-            turns=turns,
+            waves=waves,
             steps=1,
             products=codes * width * (1 if worker.columns > 1 else 2),
             memory=weights + others,
@@ -93,8 +93,8 @@ class SkinnyCandidates(Candidates):
             apart=1.0,
             serial=np.maximum(turn, adding) + BESIDE_ADDING * np.minimum(turn, adding),
             handed=np.where(cluster > 1, MET, 0),
-            asked=warps * of["stages"] * copied,
-            beside=np.minimum(1, BESIDE * others / (weights + others) + 1 / turns),  # the first tile hides nothing
+            in_flight=warps * of["stages"] * copied,
+            beside=np.minimum(1, BESIDE * others / (weights + others) + 1 / waves),  # the first tile hides nothing
             begins=records * (warps * worker.numbers + worker.held) * of["tokens"] / worker.rows,
         )
 
@@ -145,13 +145,13 @@ def start_copy(W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value
 
 @T.macro
 def start_copies(
-    W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, walk: tuple[Value, int], turns: Sequence[int]
+    W: Tile, ring: Tile, stream: Channel, worker: Value, first: Value, walk: tuple[Value, int], slots: Sequence[int]
 ) -> None:
     """Start the copies of a worker's first tiles; `walk` is where the cluster begins and how far apart its tiles
     are."""
     down, across, _ = W.shape
     group, groups = walk
-    for turn in list(turns):
+    for turn in list(slots):
         tile = group + turn * groups
         if tile < down and first + ring.shape[2] <= across:
             start_copy(W, ring, stream, worker, first, turn, tile)
@@ -241,14 +241,14 @@ def store_cluster_sums(
 
     The workers do this last. Tiles go round robin to the blocks of a cluster, and within a block to its workers.
     """
-    cluster, turns, tokens, rows = shares.shape
+    cluster, count, tokens, rows = shares.shape
     group, groups = walk
     total = T.alloc_fragment((tokens, rows), "float32")
     other = T.alloc_fragment((tokens, rows), "float32")
     T.sync_cluster()
-    for turn in T.serial(-(-turns // warps)):
+    for turn in T.serial(-(-count // warps)):
         number = turn * warps + worker
-        if number < turns:
+        if number < count:
             T.copy(shares[rank, number, :, :], total, rank=0)
             for peer in list(range(1, cluster)):
                 T.copy(shares[rank, number, :, :], other, rank=peer)

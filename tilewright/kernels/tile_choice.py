@@ -140,7 +140,7 @@ class DenseProduct:
                 if np.isfinite(taken[line]):
                     launch, width = found.one(line), int(widths[line])
                     work = launch.tiles * (launch.cycles - speed.rates.launch) / launch.waves
-                    work = work + M * (N - width) * K / speed.multiplied(self.size)
+                    work = work + M * (N - width) * K / speed.product_rate(self.size)
                     least = max(launch.cycles, speed.rates.launch + work / speed.cores)
                     yield least, width, fitted_tiles(table.of[line], M, width, speed, lanes), launch
 

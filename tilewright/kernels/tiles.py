@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Value, Work, ceil_div, took
+from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Value, Work, ceil_div, cycles_of
 
 BEGIN = 9000
 """Cycles that blocks cost which begin beside another launch (8 products in two parts beside those in one, H200, 28
@@ -425,8 +425,8 @@ def launches_of(
 ) -> Launches:
     """What launches with each of the tiles take; N may differ from line to line."""
     work = work_of(table, M, N, K, speed, lanes, part)
-    blocks = np.minimum(work.resident, ceil_div(work.blocks, work.turns))
-    return Launches(took(work, speed), blocks, work.turns, work.blocks)
+    blocks = np.minimum(work.resident, ceil_div(work.blocks, work.waves))
+    return Launches(cycles_of(work, speed), blocks, work.waves, work.blocks)
 
 
 def work_of(
@@ -456,7 +456,7 @@ def work_of(
     if lanes.transpose:
         products = products * np.where(table.groups > 2, THIRD, 1.0)
     if lanes.promote or lanes.transpose:
-        serial = products / speed.multiplied(size) / table.groups
+        serial = products / speed.product_rate(size) / table.groups
         serial = serial + (PROMOTION + PROMOTED_SUM * table.sums if lanes.promote else 0.0)
         serial = serial + TRANSPOSING * lanes.transpose
         serial = serial + (SCALING + SCALED_SUM * table.sums + FACTOR * _factors(table) if lanes.scale else 0.0)
@@ -479,12 +479,12 @@ def work_of(
     # Blocks that divide K and are not all there at once come by rows of tiles (`dense_matmul`): each wave reads anew
     # what the cache has not kept of the weight.
     by_rows = (splits > 1) & (2 * splits * ceil_div(N, columns) <= speed.cores)
-    anew = np.where(by_rows, waves - 1, 0) * np.maximum(0.0, N * K * size - speed.held)
+    anew = np.where(by_rows, waves - 1, 0) * np.maximum(0.0, N * K * size - speed.cache_bytes)
     return Work(
         size=size,
         blocks=blocks,
         resident=resident,
-        turns=waves,
+        waves=waves,
         steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
         products=products / (table.rate if size == 8 else 1.0),
         shared=read + (rows * kept + columns) * ROW_BYTES,
@@ -492,7 +492,7 @@ def work_of(
         empty=0.0 if lanes.skip else empty,  # not seen of 2:4 sparse ones
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,
-        leaving=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
+        storing=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
         ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area)
         + np.where(along_N * along_M > 1, MEETING.get(size, 0) * area, 0)
         + np.where(table.leaves, ONCE_MORE, 0),
