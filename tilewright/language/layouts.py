@@ -180,7 +180,8 @@ class Fragment(Layout):
             thread, register = forward_thread_fn, forward_index_fn
         else:
             raise NumberExpected("T.Fragment", "forward_fn or forward_thread_fn", "neither")
-        takes = inspect.signature(forward_fn or thread).parameters.values()
+        asked = inspect.signature(forward_fn or thread).parameters.values()
+        takes = [one for one in asked if one.kind is not inspect.Parameter.KEYWORD_ONLY]  # which `partial` has given
         any_number = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in takes)
         if len(takes) == len(sizes) + 1 or (any_number and copies > 1):
             if forward_fn is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -85,9 +85,10 @@ class Copy(ir.TileOperator):
         return (cast_array(source, self.source.dtype, self.destination.dtype),)
 
     def lower(self) -> ir.Statement:
-        return elementwise(
+        loop = elementwise(
             self.destination, lambda *index: self._element(index, element(self.source, index)), span=self.span
         )
+        return replace(loop, coalesced_width=self.schedule.coalesced_width)
 
     def _element(self, index: tuple[ir.Expr, ...], value: ir.Expr) -> ir.Statement:
         if not self.adds:

@@ -123,7 +123,7 @@ def some(B: T.Tensor((64, 32), "float32")):
         if B[tx % 64, tx // 64] > 0:
             T.sync_threads()
 
-tilewright.compile(some, target="cuda -arch=sm_90a").interpret(b)
+tilewright.compile(some, target="cuda -arch=sm_90a").interpret(np.eye(64, 32, dtype="float32"))
 """,
     "AssertionFailed": """
 @T.prim_func
@@ -297,8 +297,8 @@ tilewright.compile(some, target="cpu")
 """,
     "NeedsWarps": """
 @T.prim_func
-def shuffled(A: T.Tensor((32,), "float32")):
-    with T.Kernel(1, threads=32) as block:
+def shuffled(A: T.Tensor((48,), "float32")):
+    with T.Kernel(1, threads=48) as block:
         tx = T.get_thread_binding()
         A[tx] = T.shfl_xor(A[tx], 1)
 

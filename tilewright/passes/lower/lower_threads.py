@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -75,6 +76,8 @@ def lower_threads(function: ir.Function, context: Context) -> ir.Function:
 
 
 def _lower_kernel(kernel: ir.Kernel) -> ir.Kernel:
+    extents = dict(zip(kernel.thread_vars, kernel.threads, strict=True))
+    kernel = changed(kernel, ir.Binary, by=partial(_of_few_threads, extents))
     if not any(
         node in kernel.thread_vars or _is_barrier(node) or _is_collective(node) for node in walk(kernel.body)
     ) and not _updates(kernel.body):
@@ -86,6 +89,15 @@ def _updates(node: ir.Statement) -> bool:
     """Whether each thread changes memory by what is there: not in parallel loops, whose iterations do so in turn."""
     inside = walk(node, lambda found: not isinstance(found, ir.Parallel))
     return any(isinstance(one, ir.Statement) and updates(one) for one in inside)
+
+
+def _of_few_threads(extents: dict[ir.Var, int], node: ir.Binary) -> ir.Expr:
+    """The number of a warp, or a lane, where all threads are in one."""
+    if node.op not in ("floordiv", "floormod") or node.left not in extents or not isinstance(node.right, ir.Const):
+        return node
+    if node.right.value < extents[node.left]:
+        return node
+    return ir.const(0, node.dtype) if node.op == "floordiv" else node.left
 
 
 def _is_barrier(node: ir.Record) -> bool:
@@ -120,7 +132,7 @@ class _Threads:
         self._check(body)
         while found := {*find_varying(self.kernel_node, self.names).names, *self._own_memory(body)} - self.names:
             self.names |= found
-        if holds(body, ir.Return) and self._returns_vary(body):
+        if holds(body, ir.Return) and self._leave_apart(body, (ir.Return,)):
             self.running = ir.Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
@@ -134,12 +146,15 @@ class _Threads:
             return any(map(self.varies, node))
         return (isinstance(node, ir.Statement) and _updates(node)) or not self.names.isdisjoint(mentioned(node))
 
-    def _returns_vary(self, body: ir.Statement, divergent: bool = False) -> bool:
-        if isinstance(body, ir.Return):
+    def _leave_apart(self, body: ir.Statement, words: tuple[type[ir.Statement], ...], divergent: bool = False) -> bool:
+        """Whether one of these words is that of some threads only: `Return`, or what leaves this loop or iteration."""
+        if isinstance(body, words):
             return divergent
+        if isinstance(body, (ir.For, ir.While)) and ir.Return not in words:
+            return False
         if isinstance(body, (ir.If, ir.While)):
             divergent = divergent or self.varies(body.condition)
-        return any(self._returns_vary(child, divergent) for child in _below(body))
+        return any(self._leave_apart(child, words, divergent) for child in _below(body))
 
     def _own_memory(self, body: ir.Seq) -> set[ir.Buffer]:
         """Tensors at an address of each thread's own; and private memory from outside that statements store into which
@@ -248,11 +263,17 @@ class _Threads:
             if isinstance(statement, (ir.If, ir.While))
             else (statement.start, statement.stop, statement.step)
         )
+        if not isinstance(statement, ir.If) and self._leave_apart(statement.body, (ir.Break, ir.Continue)):
+            raise DivergentBarrier(
+                "threads leave this loop, or the rest of an iteration, at different times, and meet in it",
+                span=statement.span,
+                hint="let all threads leave at once, or run the kernel on a GPU or by kernel.emulate(...)",
+            )
         if self.varies(conditions):
             raise DivergentBarrier(
                 "only some threads reach the work of the whole block in here: the condition depends on a thread",
                 span=statement.span,
-                hint="move T.sync_threads() and tile operators out of the condition",
+                hint="move T.sync_threads(), tile operators and exchanges between lanes out of the condition",
             )
 
     def synchronizes(self, statement: ir.Statement) -> bool:

@@ -70,3 +70,25 @@ def test_what_a_processor_starts_has_ended() -> None:
         c, d = np.zeros((64, 64), np.float32), np.ones((64, 64), np.float32)
         run(a, b, c, d)
         assert np.array_equal(c, a.astype(np.float32) @ b) and np.array_equal(d, c + 1)
+
+
+def test_the_width_of_a_copy_is_its_authors() -> None:
+    """It was read by nothing but copies with a layout."""
+
+    def moved(width: int | None) -> str:
+        @T.prim_func
+        def program(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 64), "float16")):
+            with T.Kernel(1, threads=128):
+                tile = T.alloc_fragment((64, 64), "float16")
+                T.copy(A, tile, coalesced_width=width)
+                T.copy(tile, C, coalesced_width=width)
+
+        kernel = tilewright.compile(program, target="cuda -arch=sm_80")
+        a = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
+        c = np.zeros_like(a)
+        kernel.emulate(a, c)
+        assert np.array_equal(a, c)
+        return kernel.get_kernel_source()
+
+    texts = {width: moved(width) for width in (None, 8, 4, 2)}
+    assert texts[None] == texts[8] and len({*texts.values()}) == 3

@@ -3,7 +3,7 @@
 Votes of a block are counted in shared memory: those who agree add to a counter that all read. So are those of a role
 on every machine: the words that there are wait for all threads of the block, and count them. The rank of a block in
 its cluster is worked out of the block's index. Fences of the copy engine go where there is none. Lanes of a warp meet
-with the block where there are no warps.
+with the block where there are no warps, and exchange values in shared memory (`lane_words`).
 
 Before::
 
@@ -38,6 +38,7 @@ from functools import partial
 from tilewright.ir import BOOL, INT32, Rewritten, find, having, perform, performed
 from tilewright.ir import nodes as ir
 from tilewright.passes import Context, HoistingRewriter
+from tilewright.passes.tile.words.lane_words import LANE_WORDS, exchanged
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
@@ -47,7 +48,8 @@ def replace_words(function: ir.Function, context: Context) -> ir.Function:
     """Say in other words what the machine has no word for."""
     has = context.arch.has
     voting = any(call.function in VOTES for role in find(function.body, ir.Role) for call in find(role, ir.Call))
-    needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", LANES: "threads"}
+    needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster"}
+    needs |= dict.fromkeys((LANES, *LANE_WORDS), "threads")
     absent = {word for word, feature in needs.items() if not has(feature)}
     if not voting and not any(call.function in absent for call in find(function.body, ir.Call)):
         return function
@@ -68,6 +70,12 @@ class _Replace(HoistingRewriter):
         with having(self, kernel=kernel):
             return self.generic(kernel)
 
+    def visit_While(self, loop: ir.While) -> ir.While:
+        """Lanes cannot meet where each iteration asks first."""
+        with having(self, absent=self.absent - LANE_WORDS):
+            condition = self.visit(loop.condition)
+        return replace(loop, condition=condition, body=self.visit_Seq(loop.body))
+
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         return None if performed(statement) in self.absent & {FENCE} else self.generic(statement)
 
@@ -77,6 +85,11 @@ class _Replace(HoistingRewriter):
             return made
         if made.function == LANES:
             return replace(made, function="sync_threads", arguments=())
+        if made.function in LANE_WORDS:
+            assert self.kernel is not None
+            before, value = exchanged(made, self.kernel)
+            self.before += before
+            return value
         return self._rank() if made.function == RANK else self._votes(made)
 
     def _rank(self) -> ir.Expr:
