@@ -34,10 +34,6 @@ from tilewright.kernels.tiles import (
     with_stages,
 )
 
-WORTH, FAST_BYTES = 0.99, 0.98
-"""The share of one part's cycles that two must stay below, and that of bytes whose sums are not promoted: they were 3%
-slower than the model says of them beside single ones, others 1% (H200, 16 products)."""
-
 ALIKE = 1.002
 """What the model cannot tell apart. Of tiles that are so near the fastest the largest is taken, which moves the fewest
 bytes through shared memory."""
@@ -106,8 +102,7 @@ class DenseProduct:
         """The one or two parts that it takes the fewest cycles in."""
         single, alone = _fastest(self, M)[0]
         best: Parts = ((self.N, single),)
-        fast_bytes = self.size == 1 and not self.promoted
-        fewest = (FAST_BYTES if fast_bytes else WORTH) * alone.cycles
+        fewest = alone.cycles
         if alone.waves == 1:
             return best
         # Those whose work would take the fewest cycles if no multiprocessor ever were idle come first, so that few
