@@ -25,6 +25,9 @@ BLOCKS = {
     "alike": "O[3] = n",
     "some threads'": "if tx < 20:\n    for i in T.Parallel(64):\n        O[i] = A[i] + 1",
     "cast": 'if T.cast(tx - 3, "uint32") < 5:\n    for i in T.Parallel(29):\n        O[i] = A[i] + 2',
+    "a warp's": "if tx < 32:\n    for i in T.Parallel(64):\n        O[i] = A[i] + 4",
+    "other warp's": "if tx >= 32:\n    for i in T.Parallel(64):\n        W[i] = O[63 - i]",
+    "signal": "if tx >= 32:\n    T.atomic_add(Q[tx], 1, memory_order='release')\n    T.copy(O, W)",
     "one copies": "if tx == 40:\n    T.copy(s, O)",
     "counted": "for i in T.Parallel(64):\n    T.atomic_add(O[63 - i], 3)",
 }

@@ -21,7 +21,7 @@ After::
 
 Only kernels that speak of barriers or warpgroups are divided, and only conditions that all threads of a warp decide
 alike around work that threads do together. Neighbouring conditions run at once where they divide the warps alike, but
-where one changes shared tiles that the other uses and neither speaks of barriers: these run one after the other. Loops
+where one changes memory that the other uses and neither speaks of barriers: these run one after the other. Loops
 and conditions of the block around nothing but such conditions are each warp group's own. What threads have for
 themselves goes to the roles that use it (`sinking`). In roles the thread's index stays that of the block.
 """
@@ -237,7 +237,7 @@ class _Divide:
         """What each group of warps (of those that come here) does of a sequence; None where others than chains of
         conditions, names and, before these, words on registers are in it.
 
-        Groups that run on for themselves must tell one another when shared tiles are ready.
+        Groups that run on for themselves must tell one another when memory is ready.
         """
         coming = frozenset(range(self.warps)) if among is None else among
         names = dict(names)
@@ -266,12 +266,7 @@ class _Divide:
             shares[idle] = known
         made = {warps: ir.Seq(tuple(share), span=body.span) for warps, share in shares.items()}
         alone = [part for part in made.values() if not shared_work.waits(part)]
-        if any(
-            shared_work.shared_written(one) & shared_work.shared_used(other)
-            for one in alone
-            for other in made.values()
-            if other is not one
-        ):
+        if any(shared_work.hands_on(one, other) for one in alone for other in made.values() if other is not one):
             return None
         return made
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tilewright.ir import find, holds, root, walk
 from tilewright.ir import nodes as ir
 from tilewright.language.sinking import TOGETHER, all_written
-from tilewright.ops import Copy
+from tilewright.ops import Atomic, Copy
 
 
 def is_dealt(statement: ir.Statement) -> bool:
@@ -50,37 +50,47 @@ def agree(bodies: Iterable[frozenset[int]], further: Iterable[frozenset[int]]) -
 
 
 def in_order(bodies: Mapping[frozenset[int], Sequence[ir.Seq]], further: Mapping[frozenset[int], ir.Seq]) -> bool:
-    """Whether warps need what other warps have done to shared tiles, and nobody waits for anybody: then the block does,
+    """Whether warps need what other warps have done to memory, and nobody waits for anybody: then the block does,
     between them."""
     parts = [part for some in bodies.values() for part in some]
-    if any(waits(part) for part in (*parts, *further.values())):
+    if any(waits(part, signals=False) for part in (*parts, *further.values())):
         return False
     return any(
-        warps != others and (shared_written(one) & shared_used(part) or shared_used(one) & shared_written(part))
+        warps != others and (hands_on(one, part) or hands_on(part, one))
         for warps, part in further.items()
         for others, some in bodies.items()
         for one in some
     )
 
 
-def waits(part: ir.Seq) -> bool:
-    """Whether threads wait for others, or tell them something, by words of the author's: relaxed atomics add up,
-    and tell nobody unless a loop asks again and again."""
-    asks = holds(part, ir.While)
+def hands_on(one: ir.Seq, other: ir.Seq) -> bool:
+    """Whether one part changes shared tiles that another uses, or tensors that it reads."""
+    written = {root(buffer) for buffer in all_written(one)}
+    used = {root(buffer) for buffer in find(other, ir.Buffer)}
+    read = {root(load.buffer) for load in find(other, ir.Load)}
+    read.update(root(part.buffer) for node in find(other, ir.TileOperator) for part in _brought(node))
+    return any(buffer.scope == "shared" for buffer in written & used) or any(
+        buffer.scope == "global" for buffer in written & read
+    )
+
+
+def _brought(operator: ir.TileOperator) -> Sequence[ir.Region]:
+    """What an operator reads; atomics of several warps add up in any order."""
+    effects = operator.effects()
+    changed = {root(region.buffer) for region in effects.writes} if isinstance(operator, Atomic) else set()
+    return [region for region in effects.reads if root(region.buffer) not in changed]
+
+
+def waits(part: ir.Seq, signals: bool = True) -> bool:
+    """Whether threads wait for others by words of the author's, which an atomic does where a loop asks again and again;
+    or, with `signals`, tell others something: relaxed atomics add up, and tell nobody."""
+    asks = holds(part, ir.While, ir.Break)
     return any(
         node.function in TOGETHER
         or "barrier" in node.function
-        or (node.function.startswith("atomic") and (asks or node.arguments[-1] != "relaxed"))
+        or (node.function.startswith("atomic") and (asks or (signals and node.arguments[-1] != "relaxed")))
         for node in find(part, ir.Call)
     ) or any(copy.barrier is not None for copy in find(part, Copy))
-
-
-def shared_written(part: ir.Seq) -> set[ir.Buffer]:
-    return {root(buffer) for buffer in all_written(part) if root(buffer).scope == "shared"}
-
-
-def shared_used(part: ir.Seq) -> set[ir.Buffer]:
-    return {root(buffer) for buffer in find(part, ir.Buffer) if root(buffer).scope == "shared"}
 
 
 def kept_registers(statement: object) -> int | None:
