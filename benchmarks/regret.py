@@ -137,7 +137,7 @@ def _as_made(line: dict[str, Any]) -> Iterator[None]:
         yield
         return
     with (
-        patch.object(roofline, "least_share", np.zeros_like),
+        patch.object(roofline, "least_steps", np.zeros_like),
         patch.object(tiles, "begin_together", _of_those_that_stay),
     ):
         yield

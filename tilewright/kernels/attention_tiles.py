@@ -338,7 +338,7 @@ class Attention:
             fixed=both * STEP,
             ends=TILE,
             begins=TILE,
-            handed=self._combining(tiles, waves),
+            exchange=self._combining(tiles, waves),
             in_flight=tiles.num_stages * 2 * row * tiles.block_N if self.few else 0,
         )
 

@@ -28,7 +28,7 @@ NARROW = 1.12
 """How much longer memory takes for a weight ``[K, N]`` of whose lines a tile has fewer than `ROW_BYTES` (H200, e4m3:
 67.1 microseconds for 61.3 at 28672 x 8192, 7.35 for 6.73 at 4096 x 4096)."""
 
-BEGIN, MEETING, PEER = 1830, 915, 1100
+BEGIN, CLUSTER_BARRIER, PEER = 1830, 915, 1100
 """Cycles until a block's first bytes are there, until the blocks of a cluster have met, for each doubling of them, and
 for the sums of 64 rows of one more of them."""
 
@@ -94,7 +94,7 @@ class FewRowsCandidates(Candidates):
         )
         waves, most = ceil_div(blocks, resident), ceil_div(np.minimum(blocks, resident), self.speed.cores)
         narrow = np.where((not self.transpose_B) & (height * size < ROW_BYTES), NARROW, 1.0)
-        met = MEETING * np.log2(splits) + PEER * (splits - 1) * room / FEW_ROWS
+        exchange = CLUSTER_BARRIER * np.log2(splits) + PEER * (splits - 1) * room / FEW_ROWS
         return Work(
             size=size,
             blocks=blocks,
@@ -105,7 +105,7 @@ class FewRowsCandidates(Candidates):
             beside=BESIDE,
             memory=self.N * self.K * size * narrow,
             in_flight=height * ROW_BYTES * stages,
-            handed=waves * met,
+            exchange=waves * exchange,
             begins=waves * BEGIN / most,
         )
 

@@ -195,5 +195,5 @@ class FragmentCandidates(Candidates):
             lanes=codes * DECODED * speed.rates.lanes / speed.rates.shifts,
             in_flight=(stages - 1) * slot,
             memory=self.N * self.K / COLUMNS * self.form.words * 4 / self.form.rows + 2 * M * (self.K + self.N),
-            handed=np.where(splits > 1, ADDING + added, 0.0),
+            exchange=np.where(splits > 1, ADDING + added, 0.0),
         )

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Work, ceil_div, handed_over, heights_of, in_pieces
+from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Work, ceil_div, heights_of, in_pieces, stream_k_cost
 from tilewright.kernels.hopper_quant_bytes_plan import CONVERTED, MOST, PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Candidates, groups_of
@@ -54,7 +54,7 @@ UNEVEN = {True: 1.0, False: 1.02}
 are integers: they ask for the same activations at different times (128 blocks beside 132: 12 products, 27 November
 2026)."""
 
-MET, MET_EACH = 1600, 0.1
+CLUSTER_SUMS, EACH_CLUSTER_SUM = 1600, 0.1
 """Cycles in which blocks of a cluster that divide K hand sums over, and for each sum of a tile, for each of them but
 one."""
 
@@ -180,11 +180,11 @@ class ByteCandidates(Candidates):
         resident = np.where(stay, of["blocks"], self.speed.resident(cluster * sharing)) // sharing
         sums = rows * tokens
         waves = ceil_div(tiles * cluster, resident)
-        share, handed = handed_over(tiles % resident, chunks, resident, sums)
+        share, exchange = stream_k_cost(tiles % resident, chunks, resident, sums)
         uneven = np.where(tiles % resident > 0, UNEVEN[form.operand.is_integer], 1.0)
         even = (tiles // resident + share / chunks) * uneven
-        handed = np.where(stay, handed, 0.0)
-        met = np.where(cluster > 1, MET + MET_EACH * sums * (cluster - 1), 0.0)
+        exchange = np.where(stay, exchange, 0.0)
+        cluster_sums = np.where(cluster > 1, CLUSTER_SUMS + EACH_CLUSTER_SUM * sums * (cluster - 1), 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where((waves > 1) | stay, down, 1)
         operand = "int8" if form.operand.is_integer else "float"
@@ -209,7 +209,7 @@ class ByteCandidates(Candidates):
             apart=APART,
             fixed=fixed + np.where(self.ahead, AHEAD, COPY) / of["records"] + TWICE[whole] * (of["tiles"] == 2),
             ends=np.where(of["running"] > 0, NEXT_RUN, NEXT) * sums / (128 * 256) + np.where(stay, 0, ANOTHER),
-            handed=handed + met,
+            exchange=exchange + cluster_sums,
             begins=np.where(stay, BEGIN, 0.0),
         )
 

@@ -14,7 +14,7 @@ from tilewright.machine.fragment_codes import COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class Rings:
-    """Slots of a block, and the channels that they are handed over by.
+    """Ring buffers of a block, and their channels.
 
     Attributes
     ----------

@@ -113,7 +113,7 @@ def skinny_quant_matmul(
     in_codes = form.sets > 1 and form.zero is None and form.raw_bias + offset != 0
     units = [1.0 if in_codes else form.raw_unit(h) for h in (0, 1)]
     groups = min((blocks or speed_of(T.machine()).cores) // cluster, down)
-    turns = -(-down // (groups * cluster))
+    tiles_of_cluster = -(-down // (groups * cluster))
     bias = 0 if in_codes else form.raw_bias + offset
     added = bias != 0 or form.zero is not None
 
@@ -138,7 +138,7 @@ def skinny_quant_matmul(
             walk = group, groups
             ring = T.alloc_shared((warps, stages, records, words), "uint32")
             sums = T.alloc_shared((SLOTS, warps, rows, tokens), "float32")
-            shares = cluster_sums((cluster, turns, tokens, rows))
+            shares = cluster_sums((cluster, tiles_of_cluster, tokens, rows))
             table = table_of_pairs(form)
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")

@@ -111,7 +111,7 @@ def sliced_quant_matmul(
     used, fills = tokens * SLICES, cluster * warps * records * COLUMNS == K
     adders = 4 - warps % 4
     groups = min((blocks or speed_of(T.machine()).cores) // cluster, down)
-    turns = -(-down // (groups * cluster))
+    tiles_of_cluster = -(-down // (groups * cluster))
 
     @T.macro
     def read(A: Tile, first: Value, x: Tile) -> None:
@@ -206,7 +206,7 @@ def sliced_quant_matmul(
             sums = T.alloc_shared((SLOTS, warps, rows, used), "float32")
             planes = T.alloc_shared((warps, used, span + APART), "int8")
             largest = T.alloc_shared((warps, tokens), "int32")
-            shares = cluster_sums((cluster, turns, tokens, rows))
+            shares = cluster_sums((cluster, tiles_of_cluster, tokens, rows))
             stream = T.channel(ring, writers="workers", readers="workers", scope="warp")
             found = T.channel(sums, writers="workers", readers="adders")
             tiles = (down - group + groups - 1) // groups

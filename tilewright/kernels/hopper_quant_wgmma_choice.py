@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tilewright.kernels import BESIDE, HOPPER, PLAIN, Epilogue, Number, Speed, Work, ceil_div, cycles_of, handed_over
+from tilewright.kernels import BESIDE, HOPPER, PLAIN, Epilogue, Number, Speed, Work, ceil_div, cycles_of, stream_k_cost
 from tilewright.kernels.code_table import table_bytes
 from tilewright.kernels.grouped_matmul import expected_tiles, runs_with_rows
 from tilewright.kernels.hopper import SHARED_BYTES, heights_of
@@ -103,14 +103,14 @@ class WgmmaCandidates(Candidates):
         down, groups = ceil_div(M, tokens), of["blocks"] // sharing
         count, chunks = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, COLUMNS * of["records"])
         sums = rows * tokens
-        share, handed = handed_over(count % groups, chunks, groups, sums)
+        share, exchange = stream_k_cost(count % groups, chunks, groups, sums)
         part = share / chunks
-        turns = count // groups + part * np.where(handed > 0, APART_IN_K, 1.0)
+        waves = count // groups + part * np.where(exchange > 0, APART_IN_K, 1.0)
         # Whose share is no whole tile, and who goes on with whole ones, ends one more.
         ends = np.where(tokens >= BOXED, END_AHEAD, END) * sums / (128 * 256)
-        handed = handed + np.where((handed > 0) & (count >= groups), (1 - part) * ends, 0.0)
+        exchange = exchange + np.where((exchange > 0) & (count >= groups), (1 - part) * ends, 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
-        missing = (down * tokens - M) / np.where(turns > 1, down, 1)
+        missing = (down * tokens - M) / np.where(waves > 1, down, 1)
         return _work(
             of,
             form,
@@ -119,13 +119,13 @@ class WgmmaCandidates(Candidates):
             height=tokens,
             brought=(tokens - missing) / sharing,
             blocks=np.minimum(of["blocks"], count * sharing),
-            waves=turns,
+            waves=waves,
             # Weights come at an even pace, which hides behind the products of those before.
             weights=self.N * self.K,
             others=2 * M * (self.K + self.N),
             empty=missing / sharing,
             ends=ends,
-            handed=handed,
+            exchange=exchange,
         )
 
 

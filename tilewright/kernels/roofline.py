@@ -53,12 +53,11 @@ HIDDEN, SHALLOW = 2.0e-6, 0.8
 grows with the square of what is missing (few rows, H200)."""
 
 HANDED, HANDED_EACH, PEERS, WAITED = 5500, 0.43, 0.07, 0.77
-"""Cycles in which blocks that share tiles evenly hand sums to one another, for each sum of a tile, and for each of them
-that a further block has made; they fall by this power of the share of a tile that a block has not (H200)."""
+"""Cycles in which blocks exchange partial sums in stream-K, for each sum of a tile, and for each of them that a further
+block has made; they fall by this power of the part of a tile that a block has not (H200)."""
 
 PIECES = 2000
-"""Cycles that it costs besides where shares end within tiles, so that a block has the end of one and the beginning of
-another (W4A16, H200)."""
+"""Cycles that it costs besides where ranges end within tiles, so that a block has segments of two (W4A16, H200)."""
 
 POWER = 0.12
 """How much slower products are where all cores multiply all the time than where hardly any does: the clock follows what
@@ -162,7 +161,7 @@ class Work:
     serial : cycles of a step of one consumer, without overlap.
     storing : cycles in which one consumer stores its sums while another multiplies.
     ends : cycles between two pieces of a block.
-    handed : cycles in which blocks exchange partial sums.
+    exchange : cycles in which blocks exchange partial sums.
     memory, ahead : bytes from and to memory, and those that several clusters load at the same time.
     in_flight : bytes of memory that a block has in flight; 0 where these are always enough.
     beside : the part of the shorter, all of that or memory, that the longer does not hide.
@@ -188,7 +187,7 @@ class Work:
     serial: Number = 0.0
     storing: Number = 0.0
     ends: Number = 0.0
-    handed: Number = 0.0
+    exchange: Number = 0.0
     ahead: Number = 0.0
     in_flight: Number = 0.0
     beside: Number = BESIDE
@@ -218,7 +217,7 @@ def cycles_of(work: Work, speed: Speed) -> Number:
     memory = work.memory / speed.memory * _shallow(work, speed)
     again = AGAIN * work.ahead / speed.memory * np.minimum(1.0, memory / multiplying)
     longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)
-    ends = work.ends * np.maximum(0.0, work.waves - 1) + work.handed + work.begins
+    ends = work.ends * np.maximum(0.0, work.waves - 1) + work.exchange + work.begins
     return longer + work.beside * shorter + again + speed.rates.launch + ends + CLUSTER * np.log2(work.cluster)
 
 
@@ -231,25 +230,25 @@ def _shallow(work: Work, speed: Speed) -> Number:
     return 1 + np.where(work.in_flight, full * work.resident * lost[0] + rest * lost[1], 0.0) / work.blocks
 
 
-def handed_over(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:
-    """Tiles of so many steps along K that groups of blocks share evenly (`stream_k`): steps of each group, and the
-    cycles in which they hand `sums` of a tile to one another."""
-    share = np.where(shared > 0, np.maximum(ceil_div(shared * steps, groups), least_share(steps)), 0)
+def stream_k_cost(shared: Number, steps: Number, groups: Number, sums: Number) -> tuple[Number, Number]:
+    """Stream-K of the tiles of a partial wave: the steps along K of each group of blocks, and the cycles in which they
+    exchange `sums` partial sums of a tile."""
+    share = np.where(shared > 0, np.maximum(ceil_div(shared * steps, groups), least_steps(steps)), 0)
     peers = ceil_div(steps, np.maximum(share, 1)) - 1
     part = share / steps
     each = HANDED_EACH + PEERS * np.maximum(0, peers - 1)
-    handed = (HANDED + each * sums) * np.maximum(0.0, 1 - part) ** WAITED
-    handed = handed + np.where(steps % np.maximum(share, 1) > 0, PIECES, 0)
-    return share, np.where((shared > 0) & (share < steps), handed, 0.0)
+    exchange = (HANDED + each * sums) * np.maximum(0.0, 1 - part) ** WAITED
+    exchange = exchange + np.where(steps % np.maximum(share, 1) > 0, PIECES, 0)
+    return share, np.where((shared > 0) & (share < steps), exchange, 0.0)
 
 
-def least_share(steps: Number) -> Number:
-    """The fewest steps of a tile of so many that a group takes: who stores the tile adds the sums of all others one
-    after the other, each of which takes as long as about half a step.
+def least_steps(steps: Number) -> Number:
+    """The fewest steps along K that a group takes of a tile: the group that stores it adds the partial sums of the
+    others one after the other, each of which takes about half a step.
 
     Examples
     --------
-    >>> int(least_share(26)), int(least_share(1))
+    >>> int(least_steps(26)), int(least_steps(1))
     (3, 0)
     """
     return np.sqrt(steps // 2).astype(int)

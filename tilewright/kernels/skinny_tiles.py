@@ -35,7 +35,7 @@ ADDED, BESIDE_ADDING = 13.5, 0.17
 """Cycles of an adding warp for 32 sums; and the share of the shorter, workers or adders, that the longer one waits
 for."""
 
-MET = 1150
+CLUSTER_SUMS = 1150
 """Cycles in which the blocks of a cluster hand their sums to one another."""
 
 
@@ -92,7 +92,7 @@ class SkinnyCandidates(Candidates):
             lanes=codes * DECODED,
             apart=1.0,
             serial=np.maximum(turn, adding) + BESIDE_ADDING * np.minimum(turn, adding),
-            handed=np.where(cluster > 1, MET, 0),
+            exchange=np.where(cluster > 1, CLUSTER_SUMS, 0),
             in_flight=warps * of["stages"] * copied,
             beside=np.minimum(1, BESIDE * others / (weights + others) + 1 / waves),  # the first tile hides nothing
             begins=records * (warps * worker.numbers + worker.held) * of["tokens"] / worker.rows,

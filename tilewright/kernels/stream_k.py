@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilewright.language as T
-from tilewright.kernels import Tile, Value, least_share
+from tilewright.kernels import Tile, Value, least_steps
 from tilewright.language.proxies import Scalar
 
 HELD, PIECE = 16, 8
@@ -21,7 +21,7 @@ HELD, PIECE = 16, 8
 
 def range_length(tiles: Value, chunks: int, groups: int) -> Value:
     """Steps of the partial wave that each group takes, at most those of a tile; groups may be left without any."""
-    return T.max(T.ceildiv(tiles % groups * chunks, groups), int(least_share(chunks)))
+    return T.max(T.ceildiv(tiles % groups * chunks, groups), int(least_steps(chunks)))
 
 
 def range_of(tiles: Value, chunks: int, groups: int, group: Value) -> tuple[Value, Value, Value]:

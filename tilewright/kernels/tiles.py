@@ -497,7 +497,7 @@ def work_of(
         + np.where(along_N * along_M > 1, MEETING.get(size, 0) * area, 0)
         + np.where(table.leaves, ONCE_MORE, 0),
         begins=LAST * area + np.where(table.stays & (waves == 1), STAYING, 0),
-        handed=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
+        exchange=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
         memory=((M + N) * K + M * N) * size + anew,
         ahead=ahead * K * size,
         heat=table.heat,

@@ -9,7 +9,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
-from tilewright.kernels.roofline import handed_over, least_share
+from tilewright.kernels.roofline import least_steps, stream_k_cost
 from tilewright.kernels.stream_k import StreamK, range_of
 
 
@@ -54,9 +54,9 @@ def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks
     steps = [(tile, begin + step) for own in dealt.values() for tile, begin, count in own for step in range(count)]
     assert sorted(steps) == [(tile, step) for tile in range(tiles) for step in range(chunks)]
     whole, shared = divmod(tiles, groups)
-    share = max(-(-shared * chunks // groups), least_share(chunks)) if shared else 0
+    share = max(-(-shared * chunks // groups), least_steps(chunks)) if shared else 0
     assert max(sum(count for _, _, count in own) for own in dealt.values()) == whole * chunks + share
-    assert share == handed_over(shared, chunks, groups, 1)[0], "the model of speed has other shares"
+    assert share == stream_k_cost(shared, chunks, groups, 1)[0], "the model of speed has other shares"
 
 
 def test_no_tile_is_shared_by_so_many_that_adding_their_sums_takes_longer_than_its_products() -> None:

@@ -56,7 +56,7 @@ def test_more_of_anything_takes_no_less_time() -> None:
     chance = np.random.default_rng(3)
     for _ in range(200):
         speed, blocks = hopper_speed(int(chance.choice(CORES))), int(chance.integers(1, 2000))
-        spans = {"steps": 7, "products": 20, "shared": 17, "loads": 17, "memory": 28, "lanes": 17, "handed": 10}
+        spans = {"steps": 7, "products": 20, "shared": 17, "loads": 17, "memory": 28, "lanes": 17, "exchange": 10}
         sizes = {name: float(2 ** chance.uniform(0, span)) for name, span in spans.items()}
         turns = -(-blocks // speed.cores)
         work = Work(

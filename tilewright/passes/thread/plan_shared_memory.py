@@ -140,7 +140,7 @@ def _plan(kernel: ir.Kernel, arch: Arch) -> ir.Kernel:
     if total > arch.shared_bytes:
         raise _exceeded(tiles, total, arch)
     barriers = [position for position, statement in enumerate(statements) if performed(statement) == "sync_threads"]
-    handed_over = {
+    published = {
         tile.first
         for tile in tiles
         for other in tiles
@@ -153,12 +153,12 @@ def _plan(kernel: ir.Kernel, arch: Arch) -> ir.Kernel:
         if other.in_flight and other.last < tile.first and tile.overlaps(other)
     }
     body = kernel.body
-    if handed_over or landing:
+    if published or landing:
         made: list[ir.Statement] = []
         for position, statement in enumerate(statements):
             if position in landing:
                 made.append(perform("cp_async_wait", ir.const(0), span=statement.span))
-            if position in handed_over:
+            if position in published:
                 made.append(perform("sync_threads", span=statement.span))
             made.append(statement)
         body = replace(body, statements=tuple(made))
