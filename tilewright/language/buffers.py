@@ -249,7 +249,7 @@ class BufferProxy(TensorProxy):
 
     def _known_index(self, value: int, dimension: int) -> ir.Expr:
         size = self._buffer.shape[dimension]
-        if isinstance(size, int):
+        if isinstance(size, int) and size:  # a tensor without elements stands for one that conditions leave out
             if not -size <= value < size:
                 raise mistakes.IndexOutOfRange(value, dimension, self.description, size)
             return ir.const(value % size)

@@ -18,17 +18,17 @@ FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension t
 
 
 def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProxy:
-    """Record a tile of known shape in the innermost open block."""
+    """Record a tile of known shape in the innermost open block; one without elements, which nothing uses, has one."""
     builder = in_kernel(what)
     if scope in ("shared", "fragment"):
         check_tile_place(builder, what)
     sizes = static_shape_of(shape, what, FIXED)
     for size in sizes:
-        if size < 1:
-            raise NumberExpected(f"an extent of {what}", "a positive integer", str(size))
+        if size < 0:
+            raise NumberExpected(f"an extent of {what}", "a size that is not negative", str(size))
     record = dtypes.dtype(dtype)
     lanes = () if record.lanes == 1 else (record.lanes,)
-    buffer = Buffer(builder.take_name("tile"), (*sizes, *lanes), record.scalar, scope)
+    buffer = Buffer(builder.take_name("tile"), (*(max(size, 1) for size in sizes), *lanes), record.scalar, scope)
     builder.append(Allocate(buffer, span=statement_here()))
     return (WideBufferProxy if lanes else BufferProxy)(buffer, builder.frame)
 
