@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NoReturn, cast
 
 from tilewright.ir import Allocate, Buffer, Extent, dtypes, known
 from tilewright.language.buffers import BufferProxy, WideBufferProxy, vector_in
@@ -17,8 +17,20 @@ FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension t
 """What to do instead of a tile whose size is known only at launch."""
 
 
+class _Empty:
+    """Stands for a tile without elements, which a kernel declares where it leaves the tile out."""
+
+    def __init__(self, what: str) -> None:
+        self.__dict__["_what"] = what
+
+    def _fail(self, *_: object) -> NoReturn:
+        raise NumberExpected(f"an extent of {self.__dict__['_what']}", "a positive integer: the tile is used", "0")
+
+    __getattr__ = __getitem__ = __setitem__ = __iter__ = _fail
+
+
 def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProxy:
-    """Record a tile of known shape in the innermost open block; one without elements, which nothing uses, has one."""
+    """Record a tile of known shape in the innermost open block, unless it has no elements."""
     builder = in_kernel(what)
     if scope in ("shared", "fragment"):
         check_tile_place(builder, what)
@@ -26,9 +38,11 @@ def _allocate(shape: object, dtype: object, scope: str, what: str) -> BufferProx
     for size in sizes:
         if size < 0:
             raise NumberExpected(f"an extent of {what}", "a size that is not negative", str(size))
+    if 0 in sizes:
+        return cast(BufferProxy, _Empty(what))
     record = dtypes.dtype(dtype)
     lanes = () if record.lanes == 1 else (record.lanes,)
-    buffer = Buffer(builder.take_name("tile"), (*(max(size, 1) for size in sizes), *lanes), record.scalar, scope)
+    buffer = Buffer(builder.take_name("tile"), (*sizes, *lanes), record.scalar, scope)
     builder.append(Allocate(buffer, span=statement_here()))
     return (WideBufferProxy if lanes else BufferProxy)(buffer, builder.frame)
 

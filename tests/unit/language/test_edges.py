@@ -176,13 +176,14 @@ def test_edge_empty_tensors() -> None:
 
 
 def test_edge_empty_tiles() -> None:
-    """A tile has elements: an extent of 0 is an error."""
+    """A tile with an extent of 0 stands for one that a kernel leaves out: it is an error to use it."""
     with pytest.raises(tilewright.TilewrightError, match=r"extent of .* is 0"):
 
         @T.prim_func
         def program(A: T.Tensor((5,), "float32")):
             with T.Kernel(1):
-                T.alloc_fragment((2, 0), "float32")
+                tile = T.alloc_fragment((2, 0), "float32")
+                A[0] = tile[0, 0]
 
 
 def test_edge_unwritten_tiles() -> None:

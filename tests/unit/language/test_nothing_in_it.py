@@ -47,3 +47,15 @@ def test_no_extent_is_negative() -> None:
                 T.alloc_shared((64, -1), "float32")
 
     assert "T.alloc_shared((64, -1)" in str(caught.value)
+
+
+@pytest.mark.parametrize("use", ["T.copy(A, tile)", "T.clear(tile)", "tile[0] = 1", "A[0] = tile[3]"])
+def test_it_is_a_mistake_to_use_it(use: str, tmp_path) -> None:
+    file = tmp_path / "kernel.py"
+    file.write_text(
+        "import tilewright.language as T\n@T.prim_func\ndef program(A: T.Tensor((64,), 'float32')):\n"
+        f"    with T.Kernel(1):\n        tile = T.alloc_shared((0,), 'float32')\n        {use}\n"
+    )
+    with pytest.raises(TilewrightError) as caught:
+        exec(compile(file.read_text(), str(file), "exec"), {"__name__": "kernel"})
+    assert use in str(caught.value) and "kernel.py:6" in str(caught.value), str(caught.value)
