@@ -1,5 +1,6 @@
 """Tensors of a checkpoint that stand for others: what mlx-lm has changed in some models, whose other libraries' models
-compute with the numbers as they were, and matrices of which compressed-tensors keeps what is not zero."""
+compute with the numbers as they were, or cut by heads, and matrices of which compressed-tensors keeps what is not
+zero."""
 
 from __future__ import annotations
 
@@ -9,9 +10,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.checkpoints import Checkpoint
+from tilewright.conversion import readers
 from tilewright.conversion.settings import Settings, quantization_settings
 from tilewright.errors import InvalidTensor
-from tilewright.quant.importers.arrays import expect, take
+from tilewright.quant.importers.arrays import FLOATS, expect, take
 
 _ONE_ADDED = re.compile(r"(\.(input|post_attention)_layernorm|(^|\.)model\.norm|\.[qk]_norm)\.weight$")
 """Norms of Qwen 3 Next and Qwen 3.5, whose models add one to them themselves."""
@@ -42,6 +44,9 @@ def settings_of(source: Checkpoint) -> Settings:
     if turned and any(kind.startswith(("qwen3_next", "qwen3_5")) for kind in kinds):
         norms = [name for name in source if _ONE_ADDED.search(name) and source[name].ndim == 1]
         source.remake({name: (name,) for name in norms}, _less_one)
+    heads = [name.removesuffix(".embed_q.weight") for name in source if name.endswith(".embed_q.weight")]
+    made = {f"{one}.kv_b_proj.weight": _parts_of_heads(source, one) for one in heads}
+    source.remake(made, lambda name, *arrays: _of_heads(name, dict(zip(made[name], arrays)), settings))
     factors = [value for part in parts for key, value in part.items() if re.search("multipliers?$", key)]
     folds = any(np.any(np.asarray(value) != 1) for value in factors)
     kind = next((one for one, of_numbers in _FOLDED.items() if one in kinds and (folds or not of_numbers)), None)
@@ -52,6 +57,41 @@ def settings_of(source: Checkpoint) -> Settings:
             hint="convert or quantise the dense model instead",
         )
     return settings
+
+
+def _parts_of_heads(source: Checkpoint, layer: str) -> tuple[str, ...]:
+    """The tensors of two matrices a head that mlx-lm makes of latent attention's ``kv_b_proj``.  Raises
+    MissingTensor."""
+    take(source, layer, ".unembed_out.weight", "MLX")
+    parts = (f"{layer}.{part}.{end}" for part in _OF_HEADS for end in ("weight", "scales", "biases", "global_scale"))
+    return tuple(part for part in parts if part in source)
+
+
+_OF_HEADS = ("embed_q", "unembed_out")
+
+
+def _of_heads(name: str, tensors: Mapping[str, np.ndarray], settings: Settings) -> np.ndarray:
+    """``kv_b_proj`` as it was, in float32: for each head the rows that make its keys, which lie as columns in
+    ``embed_q``, and those that make its values.
+
+    Codes of keys have their groups along what are rows of the matrix, those of values along its columns: numbers.
+
+    Raises
+    ------
+    InvalidTensor : parts that do not fit one another.
+    """
+    layer, three = name.removesuffix(".kv_b_proj.weight"), []
+    for part in (f"{layer}.{one}" for one in _OF_HEADS):
+        numbers = tensors[f"{part}.weight"]
+        if f"{part}.scales" in tensors:
+            read = readers.mlx(tensors, part, settings)
+            several = read.values() if isinstance(read, dict) else (read,)
+            numbers = np.stack([one.to_dense() for one in several])
+        three.append(expect(f"{part}.weight", numbers, FLOATS, [None, None, None], "[heads, N, K]").astype(np.float32))
+    keys, values = three[0].swapaxes(1, 2), three[1]
+    if (len(keys), keys.shape[2]) != (len(values), values.shape[2]):
+        raise InvalidTensor(f"{layer}: embed_q is {list(three[0].shape)} beside unembed_out of {list(values.shape)}")
+    return np.concatenate([keys, values], 1).reshape(-1, keys.shape[2])
 
 
 def _less_one(name: str, values: np.ndarray) -> np.ndarray:

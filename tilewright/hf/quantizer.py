@@ -279,7 +279,9 @@ class _Stored:
                 elif owner not in self.aside:
                     self.aside[owner] = modules[owner], _Aside(modules[owner], size, owner == name)
                     self._put(owner, self.aside[owner][1])
-        taken = {name for layer in self.found for name in layer.tensors}
+        taken, held = {name for layer in self.found for name in layer.tensors}, dict(model.named_parameters())
+        made = {self.renamed(name) for name in self.source.made if name not in taken} & held.keys()
+        self.filled |= {name: torch.empty_like(held[name], device="meta") for name in made}
         # transformers would report them as tensors that nobody has asked for.
         ignored = {f"^{re.escape(name)}$" for one in taken for name in (one, self._renamed_tensor(one))}
         ignored |= {f"^{re.escape(name)}(\\.|$)" for name in self.aside}

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from tilewright.checkpoints import open_checkpoint, open_files, save_safetensors  # noqa: E402
 from tilewright.conversion import convert_checkpoint, load_quantized  # noqa: E402
-from tilewright.errors import InvalidTensor, WrongArgumentShape  # noqa: E402
+from tilewright.errors import InvalidTensor, MissingTensor, WrongArgumentShape  # noqa: E402
 from tilewright.quant.files import read_weight  # noqa: E402
 
 K, GROUP = 128, 64
@@ -175,3 +175,41 @@ def test_numbers_in_another_order_are_refused(tmp_path: Path) -> None:
     save_safetensors(tmp_path / "model.safetensors", {**codes, "conv.weight": filters.reshape(4, 18)})
     load_quantized(model, tmp_path)
     np.testing.assert_array_equal(model["conv"].weight.detach().numpy(), filters.reshape(4, 2, 3, 3))
+
+
+@pytest.mark.parametrize("quantised", [True, False])
+def test_matrices_that_are_cut_by_heads_are_joined(tmp_path: Path, quantised: bool) -> None:
+    """mlx-lm's `sanitize` of models with latent attention: of ``kv_b_proj`` ``[heads * (nope + v), rank]`` the rows of keys, transposed, and
+    those of values become matrices of their own."""
+    rng, heads, values = np.random.default_rng(0), 2, 24
+    keys, rest = ([written(rng, N, 4) for _ in range(heads)] for N in (K, values))
+    tensors = {"up.weight": rng.standard_normal((K, heads * (K + values))).astype(np.float32)}
+    for part, made in (("embed_q", keys), ("unembed_out", rest)):
+        if quantised:
+            tensors |= {f"attn.{part}.{end}": np.stack([one[end] for one, _ in made]) for end in made[0][0]}
+        else:
+            tensors[f"attn.{part}.weight"] = np.stack([weight for _, weight in made]).astype(np.float32)
+    tensors |= {f"down.{end}": one for end, one in written(rng, 8, 4)[0].items()}
+    expected = np.zeros((heads * (K + values), K))
+    for head in range(heads):
+        for row in range(K + values):
+            whole = keys[head][1][:, row] if row < K else rest[head][1][row - K]
+            expected[head * (K + values) + row] = whole
+    save_safetensors(tmp_path / "model.safetensors", tensors)
+    (tmp_path / "config.json").write_text(json.dumps({"quantization": {"bits": 4, "group_size": GROUP}}))
+    model = torch.nn.ModuleDict({"attn": torch.nn.ModuleDict({"kv_b_proj": torch.nn.Linear(K, len(expected), False)})})
+    model.update({"up": torch.nn.Linear(len(expected), K, False), "down": torch.nn.Linear(K, 8, False)})
+    load_quantized(model, tmp_path)
+    np.testing.assert_allclose(model["attn"]["kv_b_proj"].weight.detach().numpy(), expected, rtol=1e-6)
+    convert_checkpoint(tmp_path, tmp_path / "ours")
+    assert (open_checkpoint(tmp_path / "ours")["attn.kv_b_proj.weight"] == expected.astype(np.float32)).all()
+    tensors["attn.unembed_out.weight"] = tensors["attn.unembed_out.weight"][:1]
+    for end in ("scales", "biases") if quantised else ():
+        tensors[f"attn.unembed_out.{end}"] = tensors[f"attn.unembed_out.{end}"][:1]
+    save_safetensors(tmp_path / "model.safetensors", tensors)
+    with pytest.raises(InvalidTensor, match=r"attn: embed_q is \[2, 128, 128\] beside unembed_out of \[1, 24, 128\]"):
+        convert_checkpoint(tmp_path, tmp_path / "other")
+    del tensors["attn.unembed_out.weight"]
+    save_safetensors(tmp_path / "model.safetensors", tensors)
+    with pytest.raises(MissingTensor, match=r"attn\.unembed_out\.weight is missing"):
+        convert_checkpoint(tmp_path, tmp_path / "less")
