@@ -143,6 +143,11 @@ class Courses(MixedWriter):
                 (f"{first + turns}, {first}, -1", first + 1, first + turns),
             )
         )
+        if self.chance(0.2):  # a step that only the program knows: up, down, or none
+            flag = f"{self.flags.name}[{self.between(0, 7)}]"
+            step = self.pick((f"1 - 2 * {flag}", f"2 * {flag}", f"3 - {flag}", f"{flag} - 1"))
+            form, low, high = f"{self.pick((f'0, {turns}', f'{turns - 1}, -1'))}, {step}", 0, turns - 1
+            count = form  # as any loop of which nobody knows the turns
         word = self.pick(("T.serial", "range", "T.Serial", *(["T.unroll"] if count == str(turns) else [])))
         with self.inside(
             f"for {loop} in {word}({form}):",

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ir.extremes import GREATEST, LEAST
-from tilewright.ops.base import element, elementwise, full_index, same_shape, shape_text
+from tilewright.ops.base import check_apart, element, elementwise, full_index, same_shape, shape_text
 from tilewright.ops.rounding import cast_array, round_float, wrap
 
 KINDS = ("add", "max", "min", "and", "or", "xor")
@@ -44,6 +44,8 @@ class Atomic(ir.TileOperator):
             yield f"the memory order is {self.order!r}, but should be one of {', '.join(ORDERS)}"
         if isinstance(self.value, ir.Region) and not same_shape(self.value.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: value {shape_text(self.value)}, destination {shape_text(self.destination)}"
+        if isinstance(self.value, ir.Region):
+            yield from check_apart(self.value, self.destination)
         if self.kind in ("and", "or", "xor") and not dtype.is_integer:
             yield f"atomic {self.kind} needs integers, but the destination is {dtype}"
         if dtype.kind == "bool" or dtype.is_packed:

@@ -32,14 +32,16 @@ def same_shape(a: Sequence[ir.Extent], b: Sequence[ir.Extent]) -> bool:
     return len(a) == len(b) and all(map(same_extent, a, b))
 
 
-def overlap(a: ir.Region, b: ir.Region) -> bool:
-    """Whether two different parts of one buffer certainly share elements."""
-    long, wide = static_extents(a), static_extents(b)
-    if a.buffer is not b.buffer or long is None or wide is None:
-        return False
-    steps = [Analyzer().simplify(one - other) for one, other in zip(a.starts, b.starts, strict=True)]
+def check_apart(source: ir.Region, destination: ir.Region, same: bool = True) -> Iterator[str]:
+    """A sentence where two parts of one buffer certainly share elements; the same part may be both, unless said."""
+    long, wide = static_extents(source), static_extents(destination)
+    if source.buffer is not destination.buffer or long is None or wide is None:
+        return
+    steps = [Analyzer().simplify(a - b) for a, b in zip(source.starts, destination.starts, strict=True)]
     known = [int(step.value) for step in steps if isinstance(step, ir.Const)]
-    return len(known) == len(steps) and any(known) and all(-x < by < y for by, x, y in zip(known, long, wide))
+    within = len(known) == len(steps) and all(-x < by < y for by, x, y in zip(known, long, wide))
+    if within and not (same and not any(known)):
+        yield f"two operands overlap in {source.buffer.name!r}, one of which is changed while the other one is read"
 
 
 def kept_axes(region: ir.Region, rank: int) -> tuple[int, ...] | None:

@@ -72,8 +72,7 @@ class Copy(ir.TileOperator):
             yield f"the copy engine adds no {self.source.dtype}, only {', '.join(ENGINE_SUMS)}"
         if not same_shape(self.source.tile_shape, self.destination.tile_shape):
             yield f"shapes differ: source {shape_text(self.source)}, destination {shape_text(self.destination)}"
-        elif base.overlap(self.source, self.destination):
-            yield f"the source and the destination overlap in {self.source.buffer.name!r}: elements move in no order"
+        yield from base.check_apart(self.source, self.destination)
 
     def effects(self) -> ir.Effects:
         reads = (self.source, self.destination) if self.adds else (self.source,)

@@ -83,6 +83,8 @@ class Product(ir.TileOperator):
         wrong = list(base.check_matrices(**{name: getattr(self, name) for name in (*self.multiplied, "c")}))
         yield from wrong or self._check_shapes()
         yield from self._check_dtypes()
+        for operand in self.multiplied if self.c.buffer.scope in ("shared", "global") else ():
+            yield from base.check_apart(getattr(self, operand), self.c, same=False)
         if self.policy not in POLICIES:
             yield f"the policy is {self.policy!r}, but should be one of {', '.join(POLICIES)}"
 

@@ -64,6 +64,7 @@ class Scan(ir.TileOperator):
         source, destination = self.source.dtype, self.destination.dtype
         of_source, of_destination = base.shape_of_rank(self.source, rank), base.shape_of_rank(self.destination, rank)
         yield from base.check_known(source=self.source)
+        yield from base.check_apart(self.source, self.destination)
         if self.kind not in KINDS:
             yield f"the kind is {self.kind!r}, but should be one of {', '.join(KINDS)}"
         if not -rank <= self.dim < rank:

@@ -36,8 +36,7 @@ class Transpose(TileOperator):
                 f"the source has shape {base.shape_text(self.source)}, "
                 f"but the destination, {base.shape_text(self.destination)}, is not its transpose"
             )
-        if self.source.buffer is self.destination.buffer:
-            yield "the source and the destination are the same buffer"
+        yield from base.check_apart(self.source, self.destination, same=False)
 
     def effects(self) -> Effects:
         return Effects(reads=(self.source,), writes=(self.destination,))

@@ -179,7 +179,7 @@ NumberExpected: the dtype of a tensor is float16x2
 T.copy(row[0:48], row[16:64])
 """,
         """
-OperatorMismatch: T.copy: the source and the destination overlap in 'row': elements move in no order
+OperatorMismatch: T.copy: two operands overlap in 'row', one of which is changed while the other one is read
   --> kernel.py:8:9
   |
 8 |         T.copy(row[0:48], row[16:64])
