@@ -253,7 +253,7 @@ class BufferProxy(TensorProxy):
             if not -size <= value < size:
                 raise mistakes.IndexOutOfRange(value, dimension, self.description, size)
             return ir.const(value % size)
-        return ir.const(value) if value >= 0 else size + value
+        return ir.const(value) if value >= 0 else ir.expr(size + value)
 
     def _slice(self, part: slice, dimension: int) -> tuple[ir.Expr, ir.Extent]:
         """Start and extent of a slice."""
