@@ -50,6 +50,8 @@ class Courses(MixedWriter):
                 self.over_the_grid,
                 self.sparse_pipeline,
             ]
+        if self.thread_name and self.threads >= 64 and not self.roles:
+            more += [self.handed_on] * 2
         if not self.context.depth and not self.gone and self.lines:
             more += [self.returns]
         return [*ways, *((part, way) for way in more)]
@@ -90,9 +92,7 @@ class Courses(MixedWriter):
 
     def returns(self) -> None:
         """A block goes before the end."""
-        while "_of(" in (said := self.condition()):
-            pass
-        self.emit(f"if {said}:", f"    {self.pick(('T.thread_return()', 'return'))}")
+        self.emit(f"if {self.plain()}:", f"    {self.pick(('T.thread_return()', 'return'))}")
         self.gone = True
         self.feature("course", "returns")
 
@@ -193,6 +193,57 @@ class Courses(MixedWriter):
             self.pick((self.pipeline, self.product, self.reduction, lambda: self.growing(2)))()
             self.growing(1)
         self.feature("course", "over the grid")
+
+    def handed_on(self) -> None:
+        """Some warps leave numbers in a tensor or a tile, and others read them in the next condition: element by element, in loops over
+        all of it, or by copies, once or in every turn of a loop."""
+        dtype, size, warps = self.pick(("int32", "float32", "float16")), self.pick((32, 64, 100)), self.threads // 32
+        cut = self.between(1, warps - 1)
+        tests = [f"tx < {32 * cut}", f"tx >= {32 * cut}"]
+        if self.chance(0.3) and warps > 2:
+            tests = [f"tx // 32 == {one}" for one in self.random.permutation(warps)[:2]]
+        elif self.chance(0.5):
+            tests.reverse()
+        if self.chance(0.7):
+            name = self.tensor((self.blocks, self.grid_y, size), dtype, (-4, 4)).name
+            place, by = name + "[bx, {}, {}]", "by" if self.grid_y > 1 else "0"
+        else:
+            name, place, by = self.name("s"), "", ""
+            self.emit(f'{name} = T.alloc_shared(({size},), "{dtype}")', f"T.fill({name}, 2)")
+        at = place.format(by, "{}") if place else name + "[{}]"
+        whole = at.format(f"0 : {size}")
+        loop, turns = self.name("k"), self.pick((1, 1, 2, 3))
+        header = f"for {loop} in T.serial({turns}):" if turns > 1 else f"if {self.plain()} or True:"
+        changes = (
+            {"indices": (*self.context.indices, (loop, 0, turns - 1)), "loops": (*self.context.loops, loop)}
+            if turns > 1
+            else {}
+        )
+        with self.inside(header, **changes):
+            number = f"i + {loop}" if turns > 1 else "i * 2"
+            into = self.result((size,), dtype).name
+            there = f"{into}[{self.block_place()}, {{}}]"
+            brought = self.given(self.random.integers(-9, 9, (turns, size)), dtype)
+            source = f"{brought}[{loop if turns > 1 else 0}, {{}}]"
+            writes = [
+                (f"for i in T.Parallel({size}):", f'    {at.format("i")} = T.cast({number}, "{dtype}")'),
+                (f"T.copy({source.format(f'0 : {size}')}, {whole})",),
+                (f"T.fill({whole}, {self.between(-3, 3)})",),
+            ]
+            element = f'{at.format(f"tx % {size}")} = T.cast({number.replace("i", f"tx % {size}", 1)}, "{dtype}")'
+            writes += [(element,)] * 2 if ("//" in tests[0] and size >= 32) or size >= self.threads else []
+            reads = [
+                (f"for i in T.Parallel({size}):", f"    {there.format('i')} = {at.format(f'{size - 1} - i')}"),
+                (f"T.copy({whole}, {there.format(':')})",),
+            ]
+            for test, lines in zip(tests, (self.pick(writes), self.pick(reads)), strict=True):
+                self.emit(f"if {test}:", *(f"    {line}" for line in lines))
+        self.feature("course", "handed on", "tensor" if place else "tile", str(turns > 1))
+
+    def plain(self) -> str:
+        while "_of(" in (said := self.condition()):
+            pass
+        return said
 
     def scattered(self) -> None:
         """Every row of a tile goes to a row that a tensor names, of a tensor or of another tile."""

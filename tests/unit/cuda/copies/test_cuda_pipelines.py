@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cuda_gemm import matmul, on, operands, product
 
+import tilewright
 import tilewright.language as T
 from tilewright.errors import PipelinePlanError
 from tilewright.interpreter import interpret
@@ -415,3 +416,27 @@ def test_machine_code_of_a_pipeline():
     loop = text[text.index("BAR.SYNC") :]
     kinds = re.findall(r"\b(LDSM|HMMA)\b", loop)
     assert "HMMA" in kinds[: len(kinds) - kinds[::-1].index("LDSM")]
+
+
+@pytest.mark.parametrize("columns", [16, 20, 18, 17])
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_rows_that_begin_anywhere_are_brought_by_pieces_that_fit(columns: int, target: str) -> None:
+    """A piece of 16 bytes begins at a multiple of 16: rows of a tensor of 20 float32 do, those of 18 or 17 do not."""
+
+    def program(A, rows):
+        A: T.Tensor((40, columns), "float32")
+        rows: T.Tensor((4, 16), "int32")
+        O = T.empty((4, 16, 16), "float32")
+        with T.Kernel(1, threads=64):
+            s = T.alloc_shared((16, 16), "float32")
+            for k in T.Pipelined(4, num_stages=2):
+                for i, j in T.Parallel(16, 16):
+                    s[i, j] = A[rows[k, i], j]
+                for i, j in T.Parallel(16, 16):
+                    O[k, i, j] = s[15 - i, j] + 1
+        return O
+
+    random = np.random.default_rng(columns)
+    given = random.integers(-9, 10, (40, columns)).astype(np.float32), random.integers(0, 40, (4, 16)).astype(np.int32)
+    kernel = tilewright.jit(program, target=target).compile(*given)
+    assert np.array_equal(kernel.emulate(*given), kernel.interpret(*given))
