@@ -92,7 +92,7 @@ class Courses(MixedWriter):
 
     def returns(self) -> None:
         """A block goes before the end."""
-        self.emit(f"if {self.plain()}:", f"    {self.pick(('T.thread_return()', 'return'))}")
+        self.emit(f"if {self.plain()}:", "    T.thread_return()")
         self.gone = True
         self.feature("course", "returns")
 
