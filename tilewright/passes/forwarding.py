@@ -1,37 +1,38 @@
-"""What a tile holds that a loop has filled, for passes that read its elements from where they came from.
+"""Store-to-load forwarding: what statements have put into memory is read from where it came from.
 
-`forward_locals` asks for arrays of threads, `forward_tiles` for tiles of a machine whose blocks are one thread; what
-operators fill (`forward_operands`), and what single stores leave (`forward_stores`), is asked where it is used.
+`forward_locals` asks for arrays of threads that a loop has filled, `forward_tiles` for such tiles of a machine whose
+blocks are one thread, `forward_stores` for what single stores leave. Which operand of a gemm an operator has filled
+(`forward_operands`) is asked where it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tilewright.ir import has_effect, of_views, root, same, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter, Rewritten, changed, put, with_statements, without_tiles
+from tilewright.ir.visitor import Rewriter, Rewritten, changed, with_statements
 from tilewright.ir.walking import find
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Filled:
-    """How an array is filled: by one loop over all of it.
+    """How memory is filled: an array by one loop over all of it, or an element by a store.
 
     Attributes
     ----------
-    loop : the statement that does it, to go with the array.
+    loop, tile : the statement that does it, and what it fills.
     indices : the variables that stand for an element's place; where there is but one, that place may be written there.
     value : of that element.
+    used : whether anything was read from where it came from.
     """
 
     loop: ir.Statement
+    tile: ir.Buffer
     indices: tuple[ir.Expr, ...]
     value: ir.Expr
+    used: bool = False
 
     def at(self, place: tuple[ir.Expr, ...]) -> ir.Expr:
         """The value of the element at a place."""
@@ -71,7 +72,7 @@ def filling(statement: ir.Statement, tile: ir.Buffer) -> Filled | None:
         return None
     sizes = [extents[index] if isinstance(index, ir.Var) else 1 for index in store.indices]
     whole = all(size == extent for size, extent in zip(sizes, tile.shape, strict=True))
-    return Filled(statement, store.indices, store.value) if whole else None
+    return Filled(statement, tile, store.indices, store.value) if whole else None
 
 
 def is_lasting(value: ir.Expr, written: Collection[ir.Buffer]) -> bool:
@@ -82,19 +83,57 @@ def is_lasting(value: ir.Expr, written: Collection[ir.Buffer]) -> bool:
     return bool(loads) and lasting and not has_effect(value)
 
 
-def again(found: Mapping[ir.Buffer, Filled], node: T) -> T:
-    """`node` without some arrays and the loops that fill them: elements are read from where they came from."""
+class Forwarding:
+    """Walks sequences with what is known of memory."""
 
-    def read(load: ir.Load) -> ir.Expr:
-        filled = found.get(load.buffer)
-        return load if filled is None else filled.at(tuple(changed(index, ir.Load, by=read) for index in load.indices))
+    def forwarded(self, sequence: ir.Seq) -> ir.Seq:
+        """`sequence` with what its own statements fill read from where it came from."""
+        known: list[Filled] = []
+        made: list[ir.Statement] = []
+        steps: list[tuple[ir.Statement, Filled | None]] = []
+        for position, statement in enumerate(sequence.statements):
+            if known:
+                statement = self.reading(statement, known)
+                written = touched(statement).writes
+                known = [one for one in known if one.tile not in written or self.leaves(statement, one)]
+            filled = self.filled(statement, sequence.statements, position)
+            known += [] if filled is None else [filled]
+            steps.append((statement, filled))
+        for statement, filled in steps:
+            made += [statement] if filled is None else self.left(statement, filled)
+        return with_statements(sequence, made)
 
-    node = put(without_tiles(node, found), {filled.loop: None for filled in found.values()})
-    return changed(node, ir.Load, by=read)
+    def reading(self, statement: ir.Statement, known: list[Filled]) -> ir.Statement:
+        """A statement that reads what is known from where it came from."""
+
+        def read(load: ir.Load) -> ir.Expr:
+            one = next((one for one in known if self.holds(one, load)), None)
+            if one is None:
+                return load
+            one.used = True
+            return changed(one.at(load.indices), ir.Load, by=read)
+
+        return changed(statement, ir.Load, by=read)
+
+    def holds(self, filled: Filled, load: ir.Load) -> bool:
+        """Whether what is loaded has been filled so."""
+        return load.buffer is filled.tile
+
+    def leaves(self, statement: ir.Statement, filled: Filled) -> bool:
+        """Whether a statement that writes to a tile certainly does not write to what has been filled."""
+        return False
+
+    def filled(self, statement: ir.Statement, beside: Sequence[ir.Statement], position: int) -> Filled | None:
+        """What is known by a statement, which has a position among those beside it."""
+        raise NotImplementedError
+
+    def left(self, statement: ir.Statement, filled: Filled) -> list[ir.Statement]:
+        """What stands in the place of a statement that fills memory."""
+        return []
 
 
-class Forwarding(Rewriter):
-    """Sequences without the loops that fill a tile with elements of tensors that the kernel does not write.
+class ForwardingTiles(Forwarding, Rewriter):
+    """Leaves out loops that fill a tile with elements of tensors that the kernel does not write.
 
     Subclasses say which tiles those are, and what may read their elements from elsewhere.
     """
@@ -116,30 +155,27 @@ class Forwarding(Rewriter):
         return True
 
     def visit_Seq(self, sequence: ir.Seq) -> Rewritten:
-        statements = list(sequence.statements)
-        for tile in [one.buffer for one in statements if isinstance(one, ir.Allocate)]:
-            if tile not in self.given and self.wants(tile):
-                self.forward(tile, statements)
-        return self.generic(with_statements(sequence, statements))
+        return self.generic(self.forwarded(sequence))
 
-    def forward(self, tile: ir.Buffer, statements: list[ir.Statement]) -> None:
-        """Take the first loop that fills `tile` out of `statements`; where a later one fills all of it anew, elements
-        are read from the tile behind that."""
-        using = [at for at, statement in enumerate(statements) if _mentions(statement, tile)]
-        filled = filling(statements[using[0]], tile) if len(using) > 1 else None
-        if filled is None or not self.repeats(filled):
-            return
-        made = list(statements)
-        for at in using[1:]:
-            statement = statements[at]
-            overwrites = any(store.buffer is tile for store in find(statement, ir.Store))
-            if not self.may_ask(statement, tile) or (overwrites and not _replaces(statement, tile)):
-                return
-            made[at] = again({tile: filled}, statement)
+    def filled(self, statement: ir.Statement, beside: Sequence[ir.Statement], position: int) -> Filled | None:
+        """How the first statement to use a tile declared beside it fills all of that, where all others, up to one that
+        does so anew, may read its elements from elsewhere."""
+        tile = next((store.buffer for store in find(statement, ir.Store)), None)
+        if tile is None or tile in self.given or not self.wants(tile):
+            return None
+        filled = filling(statement, tile)
+        if filled is None or not any(isinstance(one, ir.Allocate) and one.buffer is tile for one in beside):
+            return None
+        first, *using = (at for at, one in enumerate(beside) if _mentions(one, tile))
+        if first != position or not using or not self.repeats(filled):
+            return None
+        for one in (beside[at] for at in using):
+            overwrites = any(store.buffer is tile for store in find(one, ir.Store))
+            if not self.may_ask(one, tile) or (overwrites and not _replaces(one, tile)):
+                return None
             if overwrites:
                 break
-        del made[using[0]]
-        statements[:] = made
+        return filled
 
 
 def _mentions(statement: ir.Statement, tile: ir.Buffer) -> bool:

@@ -46,13 +46,11 @@ class _Search(ScopedRewriter):
         with having(self, together=[] if self.together is None else self.together):
             return super().visit_Parallel(loop)
 
-    def visit_Load(self, load: Load) -> Load:
-        self._touch(load.buffer, load.indices, [1] * len(load.indices))
-        return self.generic(load)
+    def visit_Load(self, access: Load | Store) -> Load | Store:
+        self._touch(access.buffer, access.indices, [1] * len(access.indices))
+        return self.generic(access)
 
-    def visit_Store(self, store: Store) -> Store:
-        self._touch(store.buffer, store.indices, [1] * len(store.indices))
-        return self.generic(store)
+    visit_Store = visit_Load
 
     def visit_Region(self, region: Region) -> Region:
         self._touch(region.buffer, region.starts, region.extents)

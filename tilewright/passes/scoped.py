@@ -135,15 +135,12 @@ class ScopedRewriter(Rewriter):
             self.analyzer.bind(let.var, value, value)
         return result
 
-    def visit_Assume(self, assume: ir.Assume) -> Rewritten:
-        result = self.generic(assume)
-        self.analyzer.assume(assume.condition)
+    def visit_Assume(self, said: ir.Assume | ir.Assert) -> Rewritten:
+        result = self.generic(said)
+        self.analyzer.assume(said.condition)
         return result
 
-    def visit_Assert(self, check: ir.Assert) -> Rewritten:
-        result = self.generic(check)
-        self.analyzer.assume(check.condition)
-        return result
+    visit_Assert = visit_Assume
 
     def visit_For(self, loop: ir.For) -> Rewritten:
         start, stop, step = self.visit(loop.start), self.visit(loop.stop), self.visit(loop.step)

@@ -41,7 +41,7 @@ from tilewright.ir import DType, children, find
 from tilewright.ir import nodes as ir
 from tilewright.machine.arch import Arch
 from tilewright.passes import Context, free_of, map_kernels
-from tilewright.passes.forwarding import Filled, Forwarding
+from tilewright.passes.forwarding import Filled, ForwardingTiles
 from tilewright.passes.thread.forward_stores import PRIVATE
 
 MOST_OPERATIONS = 2
@@ -53,7 +53,7 @@ def forward_tiles(function: ir.Function, context: Context) -> ir.Function:
     return map_kernels(function, lambda kernel: kernel.with_body(_Tiles(kernel, context.arch)(kernel.body)))
 
 
-class _Tiles(Forwarding):
+class _Tiles(ForwardingTiles):
     def __init__(self, kernel: ir.Kernel, arch: Arch) -> None:
         super().__init__(kernel)
         self.arch = arch

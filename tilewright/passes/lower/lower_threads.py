@@ -33,7 +33,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
 
 from tilewright.errors import Span, TilewrightError
 from tilewright.interpreter.varying import PRIVATE, find_varying, is_exchange
@@ -46,6 +45,7 @@ from tilewright.ir import (
     children,
     find,
     having,
+    header,
     holds,
     mentioned,
     root,
@@ -250,31 +250,23 @@ class _Threads:
             return [self.sequence(statement)]
         if isinstance(statement, ir.If) and self.varies(statement.condition) and self._is_block_work(statement):
             return self._once(statement)
-        self._check_uniform(statement)
-        if isinstance(statement, (ir.For, ir.While)):
-            return [replace(statement, body=self.sequence(statement.body))]
-        assert isinstance(statement, ir.If), statement
-        otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
-        return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
-
-    def _check_uniform(self, statement: Any) -> None:
-        conditions = (
-            (statement.condition,)
-            if isinstance(statement, (ir.If, ir.While))
-            else (statement.start, statement.stop, statement.step)
-        )
+        assert isinstance(statement, (ir.If, ir.For, ir.While)), statement
         if not isinstance(statement, ir.If) and self._leave_apart(statement.body, (ir.Break, ir.Continue)):
             raise DivergentBarrier(
                 "threads leave this loop, or the rest of an iteration, at different times, and meet in it",
                 span=statement.span,
                 hint="let all threads leave at once, or run the kernel on a GPU or by kernel.emulate(...)",
             )
-        if self.varies(conditions):
+        if self.varies(header(statement)):
             raise DivergentBarrier(
                 "only some threads reach the work of the whole block in here: the condition depends on a thread",
                 span=statement.span,
                 hint="move T.sync_threads(), tile operators and exchanges between lanes out of the condition",
             )
+        if isinstance(statement, (ir.For, ir.While)):
+            return [replace(statement, body=self.sequence(statement.body))]
+        otherwise = None if statement.otherwise is None else self.sequence(statement.otherwise)
+        return [replace(statement, then=self.sequence(statement.then), otherwise=otherwise)]
 
     def synchronizes(self, statement: ir.Statement) -> bool:
         """Whether the threads meet inside `statement`: at a barrier, or for work of the whole block."""

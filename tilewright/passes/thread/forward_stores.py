@@ -25,13 +25,14 @@ it can tell all the pointers apart, and it never drops what is stored into scrat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Rewriter, children, find, has_effect, put, root, touched, walk, with_statements
+from tilewright.ir import Rewriter, children, find, has_effect, put, root, walk, with_statements
 from tilewright.ir import nodes as ir
 from tilewright.passes import Context, ScopedRewriter
+from tilewright.passes.forwarding import Filled, Forwarding
 from tilewright.passes.thread.first_lanes import access_of
 
 PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})
@@ -49,38 +50,35 @@ def forward_stores(function: ir.Function, context: Context) -> ir.Function:
     return function.with_body(body)
 
 
-class _Forward(ScopedRewriter):
+class _Forward(Forwarding, ScopedRewriter):
     def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
         with self.analyzer.scope():
             made = self.forwarded(sequence)
         return super().visit_Seq(made)
 
-    def forwarded(self, sequence: ir.Seq) -> ir.Seq:
-        """`sequence` with the values it stores and loads again named; the very one where there are none."""
-        known: list[_Stored] = []
-        stored: dict[int, _Stored] = {}
-        statements: list[ir.Statement] = []
-        for position, statement in enumerate(sequence.statements):
-            if known and isinstance(statement, (ir.Store, ir.Let)):
-                statement = _Reader(self, known)(statement)
-            written = touched(statement).writes if known else ()
-            known = [one for one in known if one.store.buffer not in written or self.leaves(statement, one.store)]
-            if isinstance(statement, ir.Store) and _worth_keeping(statement):
-                stored[position] = _Stored(statement, ir.Var(statement.value.dtype, statement.buffer.name))
-                known.append(stored[position])
-            if isinstance(statement, ir.Let):
-                super().visit_Let(statement)
-            statements.append(statement)
-        if not any(entry.used for entry in stored.values()):
-            return sequence
-        return replace(sequence, statements=tuple(_named(statements, stored)))
+    def reading(self, statement: ir.Statement, known: list[Filled]) -> ir.Statement:
+        return super().reading(statement, known) if isinstance(statement, (ir.Store, ir.Let)) else statement
 
-    def holds(self, entry: _Stored, load: ir.Load) -> bool:
-        """Whether `load` reads exactly what `entry` has written."""
-        store = entry.store
-        if load.buffer is not store.buffer or load.dtype != store.value.dtype:
+    def filled(self, statement: ir.Statement, beside: Sequence[ir.Statement], position: int) -> Filled | None:
+        if isinstance(statement, ir.Let):
+            super().visit_Let(statement)
+        if not isinstance(statement, ir.Store) or not _worth_keeping(statement):
+            return None
+        tile = statement.buffer
+        return Filled(statement, tile, statement.indices, ir.Var(statement.value.dtype, tile.name))
+
+    def left(self, statement: ir.Statement, filled: Filled) -> list[ir.Statement]:
+        if not filled.used:
+            return [statement]
+        assert isinstance(statement, ir.Store) and isinstance(filled.value, ir.Var)
+        named = ir.Let(filled.value, statement.value, span=statement.span)
+        return [named, replace(statement, value=filled.value)]
+
+    def holds(self, filled: Filled, load: ir.Load) -> bool:
+        """Whether `load` reads exactly what a store has written."""
+        if load.buffer is not filled.tile or load.dtype != filled.value.dtype:
             return False
-        here, there = load.indices[0], store.indices[0]
+        here, there = load.indices[0], filled.indices[0]
         if isinstance(here, ir.Const) and isinstance(there, ir.Const):
             return here.value == there.value
         if here is there:
@@ -89,53 +87,15 @@ class _Forward(ScopedRewriter):
         apart = (low is not None and low > 0) or (high is not None and high < 0)
         return not apart and self.analyzer.equal(here, there)
 
-    def leaves(self, statement: ir.Statement, earlier: ir.Store) -> bool:
-        """Whether a statement that writes to the tile certainly writes elsewhere than `earlier` does."""
-        alone = isinstance(statement, ir.Store) and statement.buffer is earlier.buffer and not has_effect(statement)
-        return (
-            alone and isinstance(statement, ir.Store) and self.analyzer.apart(*place_of(statement), *place_of(earlier))
-        )
-
-
-@dataclass
-class _Stored:
-    """A store whose value may be wanted again, and the name it then gets."""
-
-    store: ir.Store
-    var: ir.Var
-    used: bool = False
-
-
-class _Reader(Rewriter):
-    """Loads of known values become their names."""
-
-    def __init__(self, places: _Forward, known: list[_Stored]) -> None:
-        self.places, self.known = places, known
-
-    def visit_Load(self, load: ir.Load) -> ir.Expr:
-        for entry in self.known:
-            if self.places.holds(entry, load):
-                entry.used = True
-                return entry.var
-        return self.generic(load)
-
-
-def place_of(store: ir.Store) -> tuple[ir.Expr, int]:
-    """Where a store begins, and how many elements it writes."""
-    return store.indices[0], store.value.dtype.lanes
+    def leaves(self, statement: ir.Statement, filled: Filled) -> bool:
+        if not isinstance(statement, ir.Store) or statement.buffer is not filled.tile or has_effect(statement):
+            return False
+        place, earlier = statement.indices[0], filled.indices[0]
+        return self.analyzer.apart(place, statement.value.dtype.lanes, earlier, filled.value.dtype.lanes)
 
 
 def _worth_keeping(store: ir.Store) -> bool:
     return _is_own(store.buffer) and not isinstance(store.value, ir.Const) and len(store.indices) == 1
-
-
-def _named(statements: list[ir.Statement], stored: dict[int, _Stored]) -> Iterator[ir.Statement]:
-    for position, statement in enumerate(statements):
-        entry = stored.get(position)
-        if entry is not None and entry.used and isinstance(statement, ir.Store):
-            yield ir.Let(entry.var, statement.value, span=statement.span)
-            statement = replace(statement, value=entry.var)
-        yield statement
 
 
 def _unread(body: ir.Seq) -> set[ir.Buffer]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import Buffer, Const, Function, Kernel, Load, Store, declared, find, without_tiles
 from tilewright.passes import Context, map_kernels
-from tilewright.passes.forwarding import Forwarding
+from tilewright.passes.forwarding import ForwardingTiles
 
 
 def forward_locals(function: Function, context: Context) -> Function:
@@ -43,7 +43,7 @@ def _forwarded(kernel: Kernel) -> Kernel:
     return without_tiles(kernel.with_body(body), arrays - {node.buffer for node in find(body, Load, Store)})
 
 
-class _Arrays(Forwarding):
+class _Arrays(ForwardingTiles):
     def __init__(self, kernel: Kernel, arrays: set[Buffer]) -> None:
         super().__init__(kernel)
         self.arrays = arrays
