@@ -90,7 +90,9 @@ def test_a_grid_that_does_not_fit():
             if T.get_thread_binding() == 0:
                 A[block] = tile[block]
 
-    with pytest.raises(GridTooLarge, match=f"all {blocks} blocks of main_kernel meet, but the device runs at most"):
+    with pytest.raises(
+        GridTooLarge, match=f"all {blocks} blocks of main_kernel wait for one another, but the device runs at most"
+    ):
         tilewright.compile(main, target="cuda")(torch.zeros(blocks, device="cuda"))
 
 

@@ -157,7 +157,7 @@ def test_nobody_loads_for_others_while_blocks_meet(word: str, where: str) -> Non
     if where == "behind" and word != "sync_grid":
         assert has_roles(compiled(program, NVIDIA, numbers()))  # a cluster waits for nobody who has ended
         return
-    with pytest.warns(TilewrightWarning, match="all threads of its blocks meet, and those of a producer would not"):
+    with pytest.warns(TilewrightWarning, match="it has barriers of the block, which a producer would not reach"):
         kernel = compiled(program, NVIDIA, numbers())
     assert not has_roles(kernel)
 
@@ -285,7 +285,7 @@ def test_tiles_are_not_dealt_where_clusters_meet_in_two_parts() -> None:
     a = np.random.default_rng(0).integers(-2, 3, (8192, 64)).astype(np.float16)
     kernel = compiled(program, NVIDIA, a)
     assert has_roles(kernel)
-    assert "not persistent: the blocks of a cluster meet" in kernel.explain()
+    assert "not persistent: the blocks of a cluster synchronise" in kernel.explain()
 
 
 @pytest.mark.parametrize("mask", [1, 2, 3])

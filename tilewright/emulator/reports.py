@@ -174,15 +174,15 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "partial-collective": (lambda facts: "only part of the lanes reach this collective"
         + (", the others have left the kernel" if facts.get("exited") else ""),
         "move it out of the divergent branch, or name in its mask exactly the lanes that come"),
-    "divergent-collective": (lambda facts: "lanes of one warp meet in different instructions: "
+    "divergent-collective": (lambda facts: "lanes of one warp synchronise in different instructions: "
         f"{OPERATIONS[facts['operation']]} and {OPERATIONS[facts['other_operation']]}",
         "all lanes must execute the same instruction of the text; do not branch on the lane around it"),
     "skipped-barrier": (lambda facts: ("1 thread of the block never comes" if facts["threads"] == 1
         else "{threads} threads of the block never come") + " to this barrier (thread {first} is the first)",
-        "all threads of a block meet here: move it out of the condition on threads, or give it the number of those "
+        "all threads of a block wait here: move it out of the condition on threads, or give it the number of those "
         "that come"),
     "different-barriers": ("warps of one block take different barriers for the same: others wait at the other place",
-        "all threads of a block meet in the same statement: move it out of the condition on threads"),
+        "all threads of a block must reach the same barrier statement: move it out of the condition on threads"),
     "mask-without-caller": ("the mask {mask:#x} does not name the lane that calls",
         "put the calling lane into the mask"),
     "shuffle-from-nobody": ("this shuffle reads lane {source}, which does not take part",
@@ -192,8 +192,8 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "race-global": ("this {verb}s {where} while {who} may still {other_verb} it",
         "order them by a barrier or by release and acquire, use an atomic, or write in one place only"),
     "early-read": ("{where} is read before the copy into it is known to have landed",
-        "wait for the copy (its group or its barrier's phase), and if another thread waits, meet it in a barrier "
-        "after its wait"),
+        "wait for the copy (its group or its barrier's phase), and if another thread waits, add a barrier after "
+        "its wait"),
     "overwritten-copy": ("{where} is written while a copy into it may be under way",
         "wait for the first copy before the memory is used again"),
     "overwritten": ("{where} is overwritten while it may still be read",
@@ -242,7 +242,7 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
         "call mbarrier_init first, with this address"),
     "barrier-count": ("an mbarrier cannot count {count} arrivals", "counts are 1 to 2^20 - 1"),
     "barrier-not-visible": ("an mbarrier is {what} by a thread that cannot know of its initialisation",
-        "meet in sync_threads() or cluster_sync() after mbarrier_init"),
+        "call sync_threads() or cluster_sync() after mbarrier_init"),
     "barrier-not-fenced": ("an mbarrier is {what} by a copy or a peer, and its initialisation was not fenced",
         "call fence_mbarrier_init() after mbarrier_init and before the barrier that follows"),
     "barrier-in-use": ("an mbarrier is initialised or invalidated while it is in use",

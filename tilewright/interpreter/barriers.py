@@ -77,7 +77,7 @@ class NumberedBarrier:
         if self.arrived > count:
             raise BarrierMisuse(
                 f"{self.arrived} threads come to the named barrier {number}, which waits for {count}",
-                hint="write the same arrive_count at all its places: that of all who meet or arrive there",
+                hint="write the same arrive_count at all its places: all threads that wait or arrive there",
             )
         if self.arrived == count:
             self.arrived, self.times = 0, self.times + 1
@@ -216,7 +216,7 @@ def _cluster_wait(state: Any, node: Call) -> Waiting:
     number = state.cluster_arrivals.get((state.rank, state.role), 0)
     lines = [(rank, role) for rank in range(max(1, len(state.peers))) for role in state.others_in_block()]
     while any(state.cluster_arrivals.get(line, 0) < number for line in lines):
-        state.awaited = "a meeting of the cluster"
+        state.awaited = "a barrier of the cluster"
         yield
     state.awaited = ""
     state.woken += 1

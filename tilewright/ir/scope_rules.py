@@ -163,7 +163,7 @@ class ScopeRules:
         if not record.pure and not at_root:
             self.report(where, f"{call.function} has an effect, so it stands alone, in a binding or in a store")
         if record.collective and self.in_parallel:
-            self.report(where, f"{call.function} is a meeting of threads and cannot stand in a parallel loop")
+            self.report(where, f"{call.function} synchronises threads and cannot stand in a parallel loop")
 
     def typed(self, where: ir.Statement, value: ir.Expr, of: DType, what: str, *, effect: bool = False) -> None:
         self.expression(where, value, effect=effect)

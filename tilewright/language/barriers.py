@@ -257,7 +257,7 @@ def sync_warp(mask: object = None) -> None:
     >>> T.sync_warp()
     """
     if mask is not None and constant(mask, "the mask of T.sync_warp") != 0xFFFFFFFF:
-        raise NumberExpected("the mask of T.sync_warp", "0xFFFFFFFF: all lanes meet", str(mask))
+        raise NumberExpected("the mask of T.sync_warp", "0xFFFFFFFF: all lanes synchronise", str(mask))
     call("sync_warp")
 
 
@@ -319,7 +319,7 @@ def sync_grid() -> None:
     >>> T.sync_grid()
     """
     if in_kernel("T.sync_grid").enclosing("T.role", "T.ws") is not None:
-        raise MisplacedRole("`T.sync_grid` stands in a role", "meet before the warps part, or where all are back")
+        raise MisplacedRole("`T.sync_grid` stands in a role", "synchronise before the roles begin, or after they end")
     call("grid_sync")
 
 

@@ -240,7 +240,7 @@ REFUSED: dict[str, tuple[Pass, Context, str, str, type[Exception], str]] = {
         f"{CPU.arch.name} has no warps that do different things at once (T.roles)"),
     "rings": (
         check_words, Context(AMD["gfx942"]), KERNEL, RING, MissingCapability,
-        "gfx942 has no rings of slots that warps hand to one another (T.channel)"),
+        "gfx942 has no ring buffers between warps (T.channel)"),
     "products of matrices": (
         check_words, machine(), KERNEL,
         'x = local(float16[8])\ny = local(float16[4])\nz = local(int32[4])\nmma_m16n8k16(z, x, y, dtype=bool)', MissingCapability,

@@ -137,8 +137,7 @@ class RoleThreads(DecidingRewriter):
             return ir.Call(BOOL, "sync_warp", ())
         if not self.context.arch.has("named_barrier"):
             raise MissingCapability(
-                f"{self.context.arch.name} has no barriers of some of a block's warps, at which those of "
-                f"{self.role.name} meet",
+                f"{self.context.arch.name} has no barriers of some of a block's warps, and {self.role.name} needs one",
                 span=self.role.span,
                 hint="let one warp do it, or all threads of the block",
             )

@@ -236,8 +236,8 @@ class PreparedKernel:
         if shape.cooperative and result == _TOO_LARGE:
             fit = self.resident_blocks()
             raise GridTooLarge(
-                f"all {math.prod(grid)} blocks of {self.kernel.name} meet, but the device runs at most {fit} of "
-                "them at once",
+                f"all {math.prod(grid)} blocks of {self.kernel.name} wait for one another, but the device runs at most "
+                f"{fit} of them at once",
                 hint="launch fewer blocks, and let each loop over several tiles",
             )
         cluster = f", clusters of {shape.cluster}" if math.prod(shape.cluster) > 1 else ""

@@ -31,7 +31,7 @@ def check(program, schedules):
     """Bits of the interpreter and of the emulator, which reports neither a race nor a wait for ever."""
     kernel = on(FOUR if "cluster" in program.options else TWO, program.kernel)
     kernel = kernel.compile(*program.inputs, **program.options)
-    assert "grid: persistent" in kernel.explain() and "two consumers in turn" in kernel.explain()
+    assert "grid: persistent" in kernel.explain() and "ping-pong schedule of two consumers" in kernel.explain()
     expected = program.expected(*program.inputs)
     assert np.array_equal(kernel.interpret(*program.inputs), expected)
     for schedule, seed in schedules:
@@ -67,7 +67,7 @@ def test_attention_in_turn(causal):
     heads = tuple(integers(1, count, rows, 64, seed=8) for count, rows in ((2, 150), (1, 201), (1, 201)))
     jitted = JITFunction(flash_attention.direct.function, f"cuda -arch={TWO}", Schedule(ping_pong=True))
     kernel = jitted.compile(*heads, dtype="float16", causal=causal, tiles=AttentionTiles(64, 32, 128))
-    assert "two consumers in turn" in kernel.explain()
+    assert "ping-pong schedule of two consumers" in kernel.explain()
     expected = attention_expected(*heads, causal=causal)
     for schedule in ("late", "random"):
         assert np.allclose(kernel.emulate(*heads, schedule=schedule), expected, rtol=3e-3, atol=3e-3)
@@ -107,9 +107,9 @@ def test_registers_and_products_in_flight():
 )  # fmt: skip
 def test_refusals_say_why(architecture, options, reason):
     a, b = integers(640, 96), integers(256, 96, seed=1)
-    with pytest.warns(UserWarning, match=f"none at two in turn: {reason}"):
+    with pytest.warns(UserWarning, match=f"without a ping-pong schedule: {reason}"):
         kernel = on(architecture, plain).compile(a, b, **options)
-    assert "two consumers in turn" not in kernel.explain()
+    assert "ping-pong schedule of two consumers" not in kernel.explain()
     expected = product(a, b.T).astype(np.float16)
     assert np.allclose(kernel.emulate(a, b), expected, rtol=1e-3)
 

@@ -73,7 +73,7 @@ def _quad_unsupported(copy: Copy, site: Site) -> str | None:
     if not site.arch.has("quad_exchange"):
         return f"lanes of {site.arch.name} exchange no words"
     if source.buffer.scope != GLOBAL or source.dtype != tile.dtype or source.dtype.bits != 16:
-        return "it brings no 16-bit elements of a tensor as they are"
+        return "it does not load 16-bit elements of a tensor without conversion"
     if any(buffer is root(source.buffer) for buffer, _ in site.kernel.safe_values):
         return f"{source.buffer.name} has a safe value, and lanes fill with zeros"
     if not tile.is_whole or longer(source) != [tile.extents[0]]:

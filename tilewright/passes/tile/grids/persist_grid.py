@@ -77,7 +77,7 @@ def _persist(kernel: ir.Kernel, context: Context, analyzer: Analyzer) -> ir.Kern
     if kernel.attribute(PING_PONG, context.schedule.ping_pong):
         both = _alternating(kernel, asked, context, analyzer)
         if isinstance(both, str):
-            message = f"one consumer works at all tiles of a block, and none at two in turn: {both}"
+            message = f"one consumer computes all tiles of a block, without a ping-pong schedule: {both}"
             (context.warn if kernel.attribute(PING_PONG) else context.note)(message, kernel.span)
         else:
             kernel, asked = both, asked or True
@@ -98,7 +98,7 @@ def _persist(kernel: ir.Kernel, context: Context, analyzer: Analyzer) -> ir.Kern
     for name in deeper:
         context.chose(f"{name}: a second slot, for the next tile", kernel.span)
     dealt = "tiles are claimed" if found.claims is not None else f"panels of {grid.panel} rows of tiles"
-    dealt += ", two consumers in turn" if any(role.instances > 1 for role in found.roles) else ""
+    dealt += ", ping-pong schedule of two consumers" if any(role.instances > 1 for role in found.roles) else ""
     context.chose(f"grid: persistent, {grid.resident} at once, {dealt}", kernel.span)
     made = found.kernel()
     return made if found.claims is None else [found.claims.counter(kernel.span), made]
@@ -222,7 +222,7 @@ class _Persist:
         if shared_bytes(self.source, self.grid.arch) > shared_room(self.source, self.grid.arch):
             return "what follows its loop needs the ring's bytes"
         if any(node.function in OF_CLUSTERS for node in find(self.source.body, ir.Call)):
-            return "the blocks of a cluster meet, and its producers would have gone on to the next tile"
+            return "the blocks of a cluster synchronise, and its producers would already load the next tile"
         if self.claims is not None and self.grid.blocks > 1:
             return "blocks of a cluster would have to claim the same tiles"
         for channel in self.channels:

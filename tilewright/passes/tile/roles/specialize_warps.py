@@ -117,7 +117,7 @@ class _Specialize(ScopedRewriter):
         )
         barrier = _block_barrier(kernel, loops)
         if barrier is not None:
-            return RoleRefusal("all threads of its blocks meet, and those of a producer would not come", barrier)
+            return RoleRefusal("it has barriers of the block, which a producer would not reach", barrier)
         analysis = RoleAnalysis(kernel, anchor)
         for behind in (True, False):
             plan = plan_producer(analysis, wanted, behind)

@@ -34,7 +34,7 @@ NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
         ("ldmatrix", "ldmatrix_trans"), ("ldmatrix", "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads")
     ),
-    **dict.fromkeys(("grid_sync",), ("cooperative_launch", "meetings of a whole grid (T.sync_grid)", "two T.Kernel")),
+    **dict.fromkeys(("grid_sync",), ("cooperative_launch", "barriers of a whole grid (T.sync_grid)", "two T.Kernel")),
 }  # fmt: skip
 """For each function the capability it needs, what that is called, and what to write instead."""
 
@@ -98,7 +98,7 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
         )
     if isinstance(node, Channel) and context.arch.has("threads") and not context.arch.has("mbarrier"):
         raise MissingCapability(
-            f"{context.arch.name} has no rings of slots that warps hand to one another (T.channel)",
+            f"{context.arch.name} has no ring buffers between warps (T.channel)",
             span=node.span,
             hint="load and multiply in one T.Pipelined loop",
         )
