@@ -115,8 +115,9 @@ class HeldWeight(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "bias" and isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
             # A tensor that wants gradients is to get them itself.
-            held: dict[str, Any] = self._parameters
-            held[name] = value if value.requires_grad else torch.nn.Parameter(value, requires_grad=False)
+            self.__dict__["_parameters"][name] = (
+                value if value.requires_grad else torch.nn.Parameter(value, requires_grad=False)
+            )
         else:
             super().__setattr__(name, value)
         if name in _BUFFERS and "handle" in self.__dict__:
@@ -223,7 +224,7 @@ class HeldWeight(torch.nn.Module):
         # and after.
         replaced = prefix + "qweight" in state_dict
         for name in _BUFFERS:
-            held: dict[str, Any] = self._parameters if name == "bias" else self._buffers
+            held = self.__dict__["_parameters" if name == "bias" else "_buffers"]
             found, own = state_dict.get(prefix + name), held.get(name)
             if found is None:
                 held[name] = None if replaced and name in ARRAYS else own
