@@ -12,6 +12,7 @@ from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
 from tilewright.emulator.reports import Labels, make_report
 from tilewright.errors import EmulationError, EmulationFailed
+from tilewright.interpreter import poison
 from tilewright.interpreter.memory import as_row
 from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
 from tilewright.passes.thread.add_dependent_launch import waits_at_its_end
@@ -60,6 +61,8 @@ def emulate_program(
     pointed = _pointed_to(program.traced, values)
     values = binder.with_tables(values)
     bound = bound or binder.bind(values, {})
+    for made, output in zip(bound.outputs, program.traced.outputs, strict=True):  # read before it is written, it shows
+        poison(made, output.dtype)
     arrays = dict(zip(program.final.params, binder.arguments(values, bound.outputs), strict=True))
     entry = [arrays.get(param, value) for param, value in zip(binder.entry_parameters, bound.entry, strict=True)]
 

@@ -13,6 +13,7 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.ir import dtypes
 from tilewright.language.trace import PrimFunc
 
 INF, NAN = np.inf, np.nan
@@ -197,6 +198,25 @@ def test_edge_unwritten_tiles() -> None:
 
     with pytest.raises(tilewright.TilewrightError, match="never written"):
         tilewright.compile(program, target="cpu").interpret(np.zeros(4, "float32"))
+
+
+@pytest.mark.parametrize(("dtype", "shown"), [("float32", NAN), ("int8", -86 + 2), ("float8_e4m3fn", NAN)])
+def test_edge_new_results(dtype: str, shown: float) -> None:
+    """What `T.empty` makes has no numbers yet: interpreter and emulator fill it with NaN, and integers with bytes of 0xAA."""
+
+    @tilewright.jit
+    def twice(A: Any) -> Any:
+        A: T.Tensor((4,), dtype)
+        B = T.empty((4,), dtype)
+        with T.Kernel(1):
+            for i in T.Parallel(4):
+                B[i] = T.cast(T.cast(B[i], "float32") + T.cast(A[i], "float32"), dtype)
+        return B
+
+    given = np.full(4, 2).astype(dtypes.dtype(dtype).numpy)
+    kernel = twice.on("cuda -arch=sm_80").compile(given)
+    for run in (kernel.interpret, kernel.emulate):
+        check(run(given).astype("float64").tolist(), [shown] * 4)
 
 
 # Loops ----------------------------------------------------------------------------------------------------
