@@ -202,8 +202,8 @@ def sync_threads(barrier_id: object = None, arrive_count: object = None) -> None
 
     Parameters
     ----------
-    barrier_id : a named barrier, 1 to 15; all threads of the block (or of the role) meet where None.
-    arrive_count : threads that meet or `named_barrier_arrive` there, a multiple of 32; all those of the block where
+    barrier_id : a named barrier, 1 to 15; all threads of the block (or of the role) synchronise where None.
+    arrive_count : threads that wait or `named_barrier_arrive` there, a multiple of 32; all those of the block where
         None.
 
     Examples
@@ -290,8 +290,8 @@ def cluster_sync(ordered: bool = True) -> None:
 
     Parameters
     ----------
-    ordered : False where nothing is handed over, as before a block leaves whose shared memory others have read: nobody
-        then waits for its stores.
+    ordered : False where no data is exchanged, as before the exit of a block whose shared memory others have read: no
+        thread then waits for its stores to be visible.
 
     Examples
     --------

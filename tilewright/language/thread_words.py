@@ -245,7 +245,7 @@ def tvm_thread_allreduce(
     ----------
     dtype : accepted for TVM's sake.
     size : 1, the number of values.
-    value, cond : what a thread brings, and whether it does.
+    value, cond : a thread's value, and whether it takes part.
     out : the element that gets the result, such as ``total[0]``.
     threads : thread indices, as `get_thread_binding` gives them.
 
