@@ -38,7 +38,8 @@ import tilewright
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.few_rows_matmul import few_rows_matmul
 from tilewright.kernels.tile_choice import DenseProduct, parts_for
-from tilewright.kernels.tiles import Parts, Tiles
+from tilewright.kernels.tile_launches import Parts
+from tilewright.kernels.tiles import Tiles
 
 CASES = ",".join(
     f"{family}:{size}"

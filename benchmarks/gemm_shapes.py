@@ -21,7 +21,7 @@ from gemm import random as random_matrix
 
 from tilewright.kernels.dense_matmul import dense_matmul
 from tilewright.kernels.tile_choice import DenseProduct
-from tilewright.kernels.tiles import Parts, cycles_of_parts
+from tilewright.kernels.tile_launches import Parts, cycles_of_parts
 
 WEIGHTS = [
     (4096, 4096), (6144, 4096), (28672, 4096), (4096, 14336), (10240, 8192), (8192, 8192), (28672, 8192), (8192, 28672),

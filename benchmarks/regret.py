@@ -22,12 +22,13 @@ from unittest.mock import patch
 import numpy as np
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels import HOPPER, ceil_div, roofline, tiles
+from tilewright.kernels import HOPPER, ceil_div, roofline, tile_launches
 from tilewright.kernels.attention_tiles import Attention, AttentionTiles
 from tilewright.kernels.hopper_quant_bytes_choice import ByteCandidates, byte_quant_candidates
 from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_candidates
 from tilewright.kernels.repertoire import Candidates
-from tilewright.kernels.tiles import CLUSTERS, Parts, cycles_of_parts, launches_of, table_of
+from tilewright.kernels.tile_launches import Parts, cycles_of_parts, launches_of
+from tilewright.kernels.tiles import CLUSTERS, TileTable, table_of
 from tilewright.machine import COLUMNS, FragmentRecords
 from tilewright.matmul.tiers.scaled import tiles_of
 
@@ -138,12 +139,12 @@ def _as_made(line: dict[str, Any]) -> Iterator[None]:
         return
     with (
         patch.object(roofline, "least_steps", np.zeros_like),
-        patch.object(tiles, "begin_together", _of_those_that_stay),
+        patch.object(tile_launches, "begin_together", _of_those_that_stay),
     ):
         yield
 
 
-def _of_those_that_stay(table: tiles.TileTable, *_: object) -> np.ndarray:
+def _of_those_that_stay(table: TileTable, *_: object) -> np.ndarray:
     return table.stays & (table.splits == 1) & (table.along_N == 1)
 
 

@@ -1,4 +1,4 @@
-"""Tiles beside cuBLAS on products of some sizes: data that the model of `kernels/tiles.py` is fitted to.
+"""Tiles beside cuBLAS on products of some sizes: data that the model of `kernels/tile_launches.py` is fitted to.
 
     PYTHONPATH=.:tests/gpu python benchmarks/tile_trials.py 320x3584x3584:160x64t/2x1,64x144 206x7168x18432:5 [--random 20 --seed 3]
 
@@ -24,7 +24,8 @@ from gemm_shapes import PAUSE, sizes
 from tilewright.kernels.dense_matmul import dense_matmul
 from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import DenseProduct
-from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Parts, Tiles, cycles, cycles_of_parts
+from tilewright.kernels.tile_launches import Parts, cycles, cycles_of_parts
+from tilewright.kernels.tiles import ROW_BYTES, SHARED_BYTES, STAGING_BYTES, Tiles
 
 FORM = re.compile(r"(\d+)x(\d+)(t?)(p?)(?:/(\d+)x(\d+))?(?:\+(\d+))?(?:\*(\d+))?$")
 

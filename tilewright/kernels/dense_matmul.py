@@ -19,8 +19,9 @@ import tilewright.language as T
 from tilewright.kernels import HOPPER, Tile, Value
 from tilewright.kernels.cluster_sums import add_over_cluster
 from tilewright.kernels.tile_choice import MANY, DenseProduct
+from tilewright.kernels.tile_launches import Parts
 from tilewright.kernels.tiles import BLOCK as SCALED
-from tilewright.kernels.tiles import Parts, Tiles, padded_rows
+from tilewright.kernels.tiles import Tiles, padded_rows
 from tilewright.language.macro import Macro
 from tilewright.language.trace import PrimFunc
 

@@ -18,7 +18,8 @@ import tilewright.language as T
 from tilewright.kernels import HOPPER, PAIRED, Number, Speed, Tile, Value, applied, cycles_of, paired, speed_of, stored
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
-from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles, table_of, work_of
+from tilewright.kernels.tile_launches import work_of
+from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles, table_of
 from tilewright.language.trace import PrimFunc
 
 BAND = 8

@@ -18,21 +18,8 @@ import numpy as np
 import tilewright
 from tilewright.kernels.repertoire import MOST, OWN, ROWS, Kernels, repertoire
 from tilewright.kernels.roofline import HOPPER, Speed, ceil_div
-from tilewright.kernels.tiles import (
-    Lanes,
-    Launch,
-    Parts,
-    Tiles,
-    TileTable,
-    all_tiles,
-    cycles,
-    cycles_of_parts,
-    fitted_tiles,
-    launches_of,
-    suiting,
-    table_of,
-    with_stages,
-)
+from tilewright.kernels.tile_launches import Launch, Parts, cycles, cycles_of_parts, launches_of
+from tilewright.kernels.tiles import Lanes, Tiles, TileTable, all_tiles, fitted_tiles, suiting, table_of, with_stages
 
 ALIKE = 1.002
 """What the model cannot tell apart. Of tiles that are so near the fastest the largest is taken, which moves the fewest

@@ -15,7 +15,7 @@ from tilewright.kernels.dense_matmul import dense_matmul
 from tilewright.kernels.elementwise import elementwise
 from tilewright.kernels.roofline import Speed, speed_of
 from tilewright.kernels.tile_choice import DenseProduct
-from tilewright.kernels.tiles import Parts, cycles_of_parts
+from tilewright.kernels.tile_launches import Parts, cycles_of_parts
 from tilewright.libraries import torch
 from tilewright.machine import Arch, Rates
 from tilewright.runtime.kernel import Kernel

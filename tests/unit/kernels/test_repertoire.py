@@ -13,7 +13,8 @@ from tilewright.kernels.attention_tiles import Attention
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates
 from tilewright.kernels.repertoire import MOST, OWN, WORTH, Kernels, repertoire
 from tilewright.kernels.tile_choice import DenseProduct, kernels_of, parts_for
-from tilewright.kernels.tiles import PROMOTED, cycles_of_parts
+from tilewright.kernels.tile_launches import cycles_of_parts
+from tilewright.kernels.tiles import PROMOTED
 from tilewright.machine.fragment_records import FragmentRecords
 
 RNG = np.random.default_rng(17)

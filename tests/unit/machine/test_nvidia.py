@@ -10,7 +10,8 @@ import pytest
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.roofline import Work, cycles_of, hopper_speed, speed_of
 from tilewright.kernels.tile_choice import DenseProduct
-from tilewright.kernels.tiles import ceil_div, cycles, cycles_of_parts
+from tilewright.kernels.tile_launches import cycles, cycles_of_parts
+from tilewright.kernels.tiles import ceil_div
 from tilewright.machine.nvidia import DEVICES, device_of
 from tilewright.targets.cuda.arch import named, with_rates
 from tilewright.targets.registry import resolve

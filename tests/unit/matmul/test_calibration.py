@@ -12,7 +12,7 @@ import pytest
 from tilewright.cli.calibrate import comparison
 from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import DenseProduct
-from tilewright.kernels.tiles import cycles_of_parts
+from tilewright.kernels.tile_launches import cycles_of_parts
 from tilewright.machine.nvidia import MEASURED, as_measured, device_of, keep
 from tilewright.matmul.calibration import BOUND, COPIED, PLAIN, SMALL, calibrated
 from tilewright.options import override

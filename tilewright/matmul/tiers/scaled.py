@@ -13,7 +13,8 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels import Request, WeightFacts, speed_of
 from tilewright.kernels.dense_matmul import SCALES_AT, dense_matmul, scaled_matmul
 from tilewright.kernels.tile_choice import MANY, DenseProduct
-from tilewright.kernels.tiles import BLOCK, Parts, Tiles
+from tilewright.kernels.tile_launches import Parts
+from tilewright.kernels.tiles import BLOCK, Tiles
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import contiguous, placed_like, viewed, with_rows_at
 from tilewright.matmul.packed import PackedWeight

@@ -11,7 +11,8 @@ from tilewright.ir.walking import kernels as kernels_of
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.roofline import HOPPER
 from tilewright.kernels.tile_choice import MANY, DenseProduct, parts_for
-from tilewright.kernels.tiles import BEGIN, PROMOTED, Launch, Tiles, cycles, cycles_of_parts
+from tilewright.kernels.tile_launches import BEGIN, Launch, cycles, cycles_of_parts
+from tilewright.kernels.tiles import PROMOTED, Tiles
 from tilewright.passes.context import Schedule
 from tilewright.specialization import JITFactory
 

@@ -17,7 +17,8 @@ from tilewright.formats.sparse import LANE_ROWS, group_of, in_lanes
 from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Tile, speed_of
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.tile_choice import MANY
-from tilewright.kernels.tiles import BEGIN, ROW_BYTES, STAGING_BYTES, Lanes, Parts, Tiles, cycles, launches_of, table_of
+from tilewright.kernels.tile_launches import BEGIN, Parts, cycles, launches_of
+from tilewright.kernels.tiles import ROW_BYTES, STAGING_BYTES, Lanes, Tiles, table_of
 from tilewright.language.trace import PrimFunc
 
 
