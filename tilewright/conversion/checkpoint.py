@@ -77,7 +77,7 @@ class Converted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _ConversionPlan:
     """What is done with the tensors of a checkpoint."""
 
     source: Checkpoint
@@ -194,7 +194,7 @@ def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
         )
 
 
-def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Iterable[str]) -> _Plan:
+def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Iterable[str]) -> _ConversionPlan:
     source = open_checkpoint(path)
     settings = settings_of(source)
     layers = {layer.main: layer for layer in recognise(source, settings)}
@@ -214,7 +214,7 @@ def _plan(path: str | Path, scheme: QuantizationScheme | None, skip: str | Itera
         raise CannotQuantize(f"{path} has no weight to convert", hint=hint)
     if layers and scheme is not None:
         _check_scheme(path, settings, scheme, bool(stacks) or None in dense.values())
-    return _Plan(source, settings, layers, dense, stacks, scheme)
+    return _ConversionPlan(source, settings, layers, dense, stacks, scheme)
 
 
 def _check_scheme(path: str | Path, settings: Settings, scheme: QuantizationScheme, has_dense: bool) -> None:
@@ -265,7 +265,7 @@ def skipping(what: str, skip: str | Iterable[str], layers: Iterable[str]) -> re.
     return re.compile("|".join(patterns.values()) or r"(?!)")
 
 
-def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, np.ndarray], int]:
+def _shard(plan: _ConversionPlan, names: Iterable[str], bar: Progress) -> tuple[dict[str, np.ndarray], int]:
     """The tensors that become of those of one shard, and how many weights are among them."""
     absorbed = plan.absorbed
     made: dict[str, np.ndarray] = {}
@@ -287,7 +287,7 @@ def _shard(plan: _Plan, names: Iterable[str], bar: Progress) -> tuple[dict[str, 
     return made, weights
 
 
-def _convert_into(room: Path, path: Path, plan: _Plan, bar: Progress) -> Converted:
+def _convert_into(room: Path, path: Path, plan: _ConversionPlan, bar: Progress) -> Converted:
     where: dict[str, str] = {}
     total, weights = 0, []
     shards = list(plan.source.shards.items())
@@ -315,7 +315,7 @@ def _of_ours(settings: Settings) -> dict[str, Any]:
     return {key: settings[key] for key in ("scheme", "activations") if ours and settings.get(key)}
 
 
-def _settings(plan: _Plan) -> dict[str, Any]:
+def _settings(plan: _ConversionPlan) -> dict[str, Any]:
     """What the result's configuration says of its quantisation."""
     made = our_settings()
     if plan.settings.get("quant_method"):
@@ -330,7 +330,7 @@ def _settings(plan: _Plan) -> dict[str, Any]:
     return made
 
 
-def _result(path: Path, plan: _Plan, weights: list[int], total: int) -> Converted:
+def _result(path: Path, plan: _ConversionPlan, weights: list[int], total: int) -> Converted:
     taken = {*plan.absorbed, *plan.stacks, *(f"{name}.weight" for name, reason in plan.dense.items() if reason is None)}
     before = sum(plan.source[name].nbytes for name in plan.source)
     return Converted(path, sum(weights), sum(name not in taken for name in plan.source), before, total, plan.choices)

@@ -1,4 +1,4 @@
-"""What a multiprocessor of a Hopper has, for kernels that are made for one."""
+"""Resources of a Hopper multiprocessor, for kernels that are made for it."""
 
 from tilewright.ir.dtypes import DType
 from tilewright.targets.cuda.arch import ARCHITECTURES
@@ -10,12 +10,11 @@ SHARED_BYTES = HOPPER_ARCH.shared_bytes
 """Shared memory that a block may have."""
 
 MOST_REGISTERS = 232
-"""Registers that a thread of one role keeps at most beside others that have few."""
+"""The most registers of a thread, after ``setmaxnreg``."""
 
 
 def registers_beside(warps: int, others: int, kept: int) -> int:
-    """Registers of a thread of `warps` warps: what a block has when it starts, less the `kept` ones that each thread of
-    `others` warps keeps.
+    """Registers of a thread of `warps` warps, where threads of `others` warps keep `kept` of a block's registers.
 
     Examples
     --------
@@ -32,13 +31,12 @@ def consumer_registers(warpgroups: int) -> int:
 
 
 def worker_registers(warps: int) -> int | None:
-    """Registers of a worker's thread, where four adders keep 32; warps that make no whole warpgroups have as many as
-    any other."""
+    """Registers of a worker's thread, where four adding warps keep 32; None where workers are no whole warpgroups."""
     return None if warps % 4 else registers_beside(warps, 4, 32)
 
 
 def heights_of(operand: DType, most: int) -> list[int]:
-    """Rows of A that one product takes where they are the instruction's columns, up to so many.
+    """Possible rows of A in one product where they are the columns of the instruction, up to `most`.
 
     Examples
     --------
@@ -49,8 +47,8 @@ def heights_of(operand: DType, most: int) -> list[int]:
 
 
 def in_pieces(rows: int, most: int) -> list[tuple[int, int]]:
-    """First rows and heights of the pieces that sums leave through shared memory in: as few as can be, the highest
-    first, in multiples of the 8 columns of which a thread holds two.
+    """First rows and heights of the pieces in which sums are stored through shared memory: as few as possible, the
+    highest first, multiples of 8, of which a thread holds two.
 
     Examples
     --------

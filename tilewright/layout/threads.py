@@ -1,4 +1,4 @@
-"""Layouts over the threads of a block: dealing tiles out, repeating atoms over warps, and how two of them relate."""
+"""Layouts over the threads of a block: distributing tiles, repeating atoms over warps, and how two of them relate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def repeat(layout: Layout, axis: int, count: int, place: str, stride: int | None
 
 
 def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> Layout:
-    """A tile dealt out for coalesced access: `width` elements side by side a thread, neighbours to the next thread.
+    """A tile distributed for coalesced access: `width` contiguous elements a thread, the next ones to the next thread.
 
     The last dimension goes to threads first, then the ones before it; what is left becomes registers.  Where the
     outermost dimension does not divide, or the last one leaves most threads without work, the layout covers more than
@@ -53,11 +53,10 @@ def spread(shape: Sequence[int], threads: int, width: int, least: int = 1) -> La
 
 
 def _shares(pieces: Sequence[int], threads: int) -> list[int]:
-    """Threads along each dimension of a tile of pieces: such as divide them, and all that are left along the outermost
-    one.
+    """Threads along each dimension of a tile of pieces: divisors of the extents, and the rest along the outermost.
 
-    Where a thread would have many pieces and over half of all threads none, because what divides the inner dimensions
-    is little, these get more, the last one first.
+    Where a thread would have many pieces and over half of all threads none, because the divisors of inner dimensions
+    are small, these get more threads, the last dimension first.
     """
     shares = [_across(pieces[-1], math.prod(pieces[:-1]), threads)]
     left = threads // shares[0]
@@ -75,11 +74,11 @@ def _shares(pieces: Sequence[int], threads: int) -> list[int]:
 
 
 FEW_PIECES = 8
-"""Pieces of a row that one thread may have while others are idle: registers for them are no burden."""
+"""Pieces of a row that one thread may have while others are idle: they need few registers."""
 
 
 def _across(pieces: int, rows: int, threads: int) -> int:
-    """Threads that share a row of so many pieces: such as divide it, or more where one would have many and over half of
+    """Threads that share a row of so many pieces: a divisor, or more where a thread would have many and over half of
     all none."""
     dividing = math.gcd(pieces, threads)
     if pieces // dividing <= FEW_PIECES:
@@ -108,7 +107,7 @@ def shared_rows(shape: Sequence[int], bits: int, span_bytes: int | None = None) 
 def widest_span(shape: Sequence[int], bits: int, spans: Iterable[int]) -> int | None:
     """The first of a machine's swizzle spans, in bytes, that divides the rows of a tile; None where none does.
 
-    Tiles that are no whole number of its patterns high would begin in the middle of one.
+    The height of a tile must be a multiple of the pattern, or the next tile would begin in the middle of one.
     """
     if len(shape) < 2 or CHUNK_BYTES * 8 % bits or shape[-2] % PATTERN_ROWS:
         return None
@@ -196,7 +195,7 @@ def _above(digits: Sequence[Digit], covered: int) -> list[Digit]:
 
 
 def _reached(digits: Sequence[Digit]) -> set[int]:
-    """Every number that the digits can count."""
+    """All values of the digits."""
     found = {0}
     for one in digits:
         found = {value + step * one.stride for value in found for step in range(one.extent)}

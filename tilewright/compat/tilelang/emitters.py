@@ -18,7 +18,7 @@ from tilewright.language.proxies import Scalar, Value
 from tilewright.specialization import InvalidUse
 
 
-class _Place:
+class _LanePlace:
     """A tile in memory, and where in it the block's own part begins."""
 
     def __init__(self, value: BufferProxy | RegionProxy, what: str) -> None:
@@ -134,13 +134,13 @@ class TensorCoreIntrinEmitter:
         """The warp's tiles of one operand."""
         lane, across, down = self.extract_thread_binding(self.get_thread_binding())
         warp, count, size = (down, self.warp_rows, self.M_DIM) if left else (across, self.warp_cols, self.n_dim)
-        source = _Place(tile, f"{'A' if left else 'B'} of an emitter")
+        source = _LanePlace(tile, f"{'A' if left else 'B'} of an emitter")
         first, deep = warp * (count * size), rk * self.chunk + ki * self.k_dim
         for number in range(count):
             self._load(source, own, number, first + number * size, deep, lane, left)
 
     def _load(
-        self, source: _Place, own: object, tile: int, across: Value, deep: Value, lane: Value, left: bool
+        self, source: _LanePlace, own: object, tile: int, across: Value, deep: Value, lane: Value, left: bool
     ) -> None:
         """One tile of an operand: matrices of 16-byte rows where they lie so, else single elements."""
         size = self.local_size_a if left else self.local_size_b
@@ -220,7 +220,7 @@ class TensorCoreIntrinEmitter:
         """Store the warp's sums, to a tile ``[rows, columns, 16, 16]``, to one ``[m, n]``, or to a tensor at a block's
         place."""
         lane, warp_n, warp_m = self.extract_thread_binding(self.get_thread_binding())
-        target = _Place(C_buf, "C of an emitter")
+        target = _LanePlace(C_buf, "C of an emitter")
         of_block = pid_m is not None and pid_n is not None
 
         def place(tile_m: Any, tile_n: Any, local: Any) -> tuple[Value, ...]:

@@ -1,4 +1,4 @@
-"""Lets as many blocks as fit stay for many tiles, so that loads for the next tile run beside the stores of the last.
+"""Makes kernels persistent: as many blocks as fit loop over all tiles, and the next tile's loads overlap with stores.
 
 Before (1024 tiles; 132 multiprocessors)::
 
@@ -32,9 +32,9 @@ After (``groups`` of one block each, or of a cluster's)::
                 ...                                  # the same loop: it runs ahead into the next tile
 
 The blocks are the fewest that need no more iterations than all multiprocessors would.  A channel's running number
-counts the iterations of all tiles; where tiles differ in them, a scalar of each role does. Such grids stay as they are
-unless the author asks: tiles that are dealt beforehand do not balance as well. With ``persistent="claim"`` blocks take
-the next tile when they are ready for it (`claim_tiles`).
+counts the iterations of all tiles; where tiles differ in them, a scalar of each role does. Such grids are not made
+persistent unless the author asks: a static schedule does not balance as well. With ``persistent="claim"`` the schedule
+is dynamic (`tile_loops`).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _persist(kernel: ir.Kernel, context: Context, analyzer: Analyzer) -> ir.Kern
 
 
 def _alternating(kernel: ir.Kernel, asked: object, context: Context, analyzer: Analyzer) -> ir.Kernel | str:
-    """The kernel with consumers that work at different tiles in turn, or why it cannot have them."""
+    """The kernel with the ping-pong schedule of two consumers, or why it cannot have it."""
     if not kernel.attribute(SPECIALIZED):
         return "the kernel is not divided into roles"
     if asked is False:
@@ -119,7 +119,7 @@ def _alternating(kernel: ir.Kernel, asked: object, context: Context, analyzer: A
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """The tiles of a grid in groups: those of one cluster."""
+    """The tiles of a grid in groups, one for each cluster."""
 
     source: ir.Kernel
     arch: Arch
@@ -157,12 +157,12 @@ class _Grid:
 
     @property
     def pays(self) -> bool:
-        """Whether blocks would wait for others to end, and no second one on their multiprocessor works meanwhile."""
+        """Whether there are more blocks than run at once, and a multiprocessor has one at a time."""
         if self.beside > 1:
             return False
         shares = any(node.registers is not None for node in find(self.source.body, ir.Role))
         alone = 2 * shared_bytes(self.source, self.arch) > self.arch.shared_bytes
-        return (shares or alone) and self.has_second_tiles  # roles share all registers there are
+        return (shares or alone) and self.has_second_tiles  # roles have all registers
 
     @property
     def has_second_tiles(self) -> bool:
@@ -171,7 +171,7 @@ class _Grid:
 
     @property
     def panel(self) -> int:
-        """Rows of groups in a panel: the groups that run at once then load the least."""
+        """Rows of groups in a panel, so that the groups that run at once load the fewest bytes."""
         raster = self.source.attribute(RASTER)
         if raster is not None:
             size: int = raster[1]
@@ -196,7 +196,7 @@ class _Grid:
 
 
 def _behind_loops(role: ir.Role) -> Iterator[Copy]:
-    """Copies that a role makes once a tile, when its loops are done: they are few bytes beside those of the loops."""
+    """Copies of a role once a tile, behind its loops: few bytes compared with those of the loops."""
     for one in reversed(role.body.statements):
         if isinstance(one, ir.For):
             return
@@ -210,7 +210,7 @@ class _Persist:
     analyzer: Analyzer
     claims: DynamicTiles | None = None
 
-    # Why not -------------------------------------------------------------------------------------
+    # Refusals ------------------------------------------------------------------------------------
 
     def unsupported(self) -> str | None:
         allowed = (ir.Allocate, ir.Channel, ir.Let, ir.Assume, ir.Roles)
@@ -240,8 +240,7 @@ class _Persist:
         return list(find(self.source.body, ir.Role))
 
     def passes(self, role: ir.Role, channel: ir.Channel) -> ir.Expr | None:
-        """Iterations of a role in one tile: those of its only loop, or the one that no loop counts; None where that is
-        not so."""
+        """Uses of a channel by a role in one tile: iterations of its only loop, or one without a loop; else None."""
         found = [node for node in find(role.body, ir.Acquire, ir.Receive) if node.channel == channel.name]
         if len(found) != 1:
             return None
@@ -260,7 +259,7 @@ class _Persist:
 
     @property
     def once(self) -> list[ir.Channel]:
-        """Channels of one slot that every role passes once a tile."""
+        """Channels of one slot that every role uses once a tile."""
         alone = [one for one in self.channels if one.stages == 1]
         return [
             channel
@@ -344,7 +343,7 @@ class _Persist:
         body = Renumber(bases, rings, {one.name: one.stages for one in self.channels})(role.body)
         own = [one for one in body.statements if isinstance(one, ir.Allocate) and one.buffer.scope == "shared"]
         body = replace(body, statements=tuple(one for one in body.statements if one not in own))
-        # Who has waited for the kernel before need not wait in each tile again: that takes a microsecond.
+        # The wait for the previous kernel is not repeated in each tile: it takes a microsecond.
         once = list(itertools.takewhile(lambda one: performed(one) in WORDS, body.statements))
         body = replace(body, statements=body.statements[len(once) :])
         before = [*own, *once, *counters]
@@ -368,7 +367,7 @@ class _Persist:
         return replace(role, body=ir.seq(before, self._renamed(loop)))
 
     def _renamed(self, loop: ir.Statement) -> ir.Statement:
-        """A loop with names of its own; the kernel goes on to say what it says of the loop's tiles."""
+        """A copy of a loop with new names; the kernel's layouts hold for the new names too."""
         vars, buffers = new_names(loop)
         layouts = tuple((buffers.get(one, one), layout) for one, layout in self.source.layouts)
         values = tuple((buffers.get(one, one), value) for one, value in self.source.safe_values)

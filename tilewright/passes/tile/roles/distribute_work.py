@@ -1,6 +1,6 @@
-"""Work of the block under a condition on the thread's index is done by the threads that come there.
+"""Work of the block in divergent code is distributed over the threads that reach it.
 
-Whole warps that part ways become roles (`language.divisions`).  Among other threads, elements are dealt in turn.
+Conditions that select whole warps become roles (`language.divisions`). Other threads take elements round robin.
 
 Before::
 
@@ -23,8 +23,8 @@ After::
                         i: int32 = element
                         B[i] = A[i]
 
-It is for blocks of many threads (cuda): one thread has nothing to deal, and the interpreter lets the block do such work
-if any thread comes.
+This is for machines whose blocks have many threads. In the interpreter the block does such work if any thread reaches
+it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from tilewright.passes import Context, counted_off, map_kernels
 from tilewright.passes.tile.layouts.plan_synchronization import BARRIERS
 
 Mask: TypeAlias = "np.ndarray | None"
-"""Which threads of the block come to a statement: an array of truths, or None where that is known only when running."""
+"""The threads of a block that reach a statement: an array of bools, or None where it is known only at run time."""
 
 
 def distribute_work(function: ir.Function, context: Context) -> ir.Function:
@@ -58,8 +58,8 @@ def distribute_work(function: ir.Function, context: Context) -> ir.Function:
 
     Raises
     ------
-    DivergentWork : who comes is known only when running; or the work needs all threads.
-    MisplacedRole : warps that do not lie side by side share work.
+    DivergentWork : which threads reach it is known only at run time; or the work needs all threads.
+    MisplacedRole : warps that are not contiguous share work.
     """
     return map_kernels(function, _distributed)
 
@@ -83,7 +83,7 @@ class _Workers:
 
     Attributes
     ----------
-    alone : whether no others come.
+    alone : whether no other threads reach it.
     """
 
     number: ir.Expr
@@ -103,9 +103,9 @@ class _Done:
 
     Attributes
     ----------
-    together : whether they divide it among them, where each does it for itself otherwise.
-    one : the thread, where it is one.
-    written, read : memory.
+    together : whether it is distributed over them; otherwise each does it for itself.
+    one : the thread, where it is a single one.
+    written, read : buffers.
     """
 
     together: bool
@@ -126,9 +126,9 @@ class _Distribute(Rewriter):
         self.names: dict[ir.Var, ir.Expr] = {}
         self.coming: Mask = np.ones(kernel.num_threads, bool)
         self.gone: Mask = np.zeros(kernel.num_threads, bool)
-        """Threads that have returned: no barrier waits for them. None where that is known only when running."""
+        """Threads that have returned, for which no barrier waits. None where it is known only at run time."""
         self.done: list[_Done] = []
-        """What some of the threads have done since all of them came, in order."""
+        """What some of the threads have done since the last statement of all, in order."""
 
     def visit_Roles(self, roles: ir.Roles) -> ir.Roles:
         if self.coming is None or not self.coming.all():
@@ -139,8 +139,8 @@ class _Distribute(Rewriter):
         return roles
 
     def _refuse_unknown(self, role: ir.Role) -> None:
-        """All threads of a role come to its work: of conditions on numbers of theirs nobody knows (on their indices
-        `divide` does). What exchanges tell them they take for the same."""
+        """Refuse work of a role under conditions on values of its threads (`divide` handles conditions on indices);
+        results of exchanges count as uniform."""
         told = {
             one.var if isinstance(one, ir.Let) else root(one.buffer)
             for one in find(role.body, ir.Let, ir.Store)
@@ -166,7 +166,7 @@ class _Distribute(Rewriter):
         return statement
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> ir.Statement:
-        """A barrier of the author's, where it is known that some threads come and others never do."""
+        """A barrier of the author's that some threads are known to reach and others not."""
         coming, gone = self.coming, self.gone
         if performed(statement) not in BARRIERS or coming is None or gone is None:
             return self.visit_Store(statement)
@@ -179,7 +179,7 @@ class _Distribute(Rewriter):
         return statement
 
     def visit_Seq(self, body: ir.Seq) -> Rewritten:
-        """Statements behind one that some threads leave at are those of the others."""
+        """Statements behind one at which some threads return belong to the others."""
         before = self.coming
         made: list[ir.Statement] = []
         for one in body.statements:
@@ -194,7 +194,7 @@ class _Distribute(Rewriter):
         return with_statements(body, made)
 
     def _leaves_early(self, statement: ir.Statement) -> bool:
-        """Whether some threads leave in a statement, and others work on behind it."""
+        """Whether some threads return in a statement and others go on."""
         if not (holds(statement, ir.Return) or any(leaving(statement))):
             return False
         around = (one for one in find(statement, ir.If, *LOOPS) if holds(one, ir.Return) or any(leaving(one)))
@@ -216,7 +216,7 @@ class _Distribute(Rewriter):
         return replace(branch, then=parts[0] or ir.seq(), otherwise=parts[1])
 
     def visit_For(self, loop: ir.For | ir.Pipelined | ir.While) -> ir.Statement:
-        """A loop; of one whose iterations threads count differently nobody knows who comes."""
+        """A loop; where the number of iterations varies between threads, it is unknown which of them reach its body."""
         outside, before = self.coming, len(self.done)
         ends = (loop.condition,) if isinstance(loop, ir.While) else (loop.start, loop.stop)
         if any(self._varies(end) for end in ends if isinstance(end, ir.Expr)):
@@ -236,7 +236,7 @@ class _Distribute(Rewriter):
     def visit_Parallel(self, loop: ir.Parallel) -> Rewritten:
         return self._work(loop, lambda: loop) if is_dealt(loop) else loop
 
-    # Who comes ------------------------------------------------------------------------------------
+    # Threads -------------------------------------------------------------------------------------
 
     def _varies(self, condition: ir.Expr) -> bool:
         return not self.varying.names.isdisjoint(mentioned(condition))
@@ -256,17 +256,17 @@ class _Distribute(Rewriter):
         return mask & (found if holds_then else ~found)
 
     def _is_partial(self) -> bool:
-        """Whether not all threads come."""
+        """Whether only some threads reach the statement."""
         return self.coming is None or not self.coming.all()
 
-    # What they do ---------------------------------------------------------------------------------
+    # Work ---------------------------------------------------------------------------------------
 
     def _work(self, statement: ir.Statement, lowered: Callable[[], ir.Statement]) -> ir.Statement:
         if statement in self.varying.dependent:
             self._alone(statement)
             return statement  # each thread's own
         if self.coming is not None and not self.coming.any():
-            return ir.seq()  # what nobody does must not have others wait for it
+            return ir.seq()  # no thread does it, so none must wait for it
         if self.coming is not None and self.coming.all():
             return statement
         some = self._workers_of(statement)
@@ -279,12 +279,12 @@ class _Distribute(Rewriter):
         return ir.seq(*(_one_by_one(loop, some) for loop in loops)) if len(loops) > 1 else _one_by_one(loops[0], some)
 
     def _alone(self, statement: ir.Statement, part: ir.Expr | None = None) -> None:
-        """What a thread does for itself, where only some come."""
+        """Record what a thread does for itself, where only some reach it."""
         if self._is_partial():
             self._note(statement, part or statement, together=False)
 
     def _note(self, statement: ir.Statement, part: ir.Statement | ir.Expr, together: bool) -> None:
-        """One more thing that these threads do; refused where others of them would have to wait for it."""
+        """Record what these threads do; refused where it would need a barrier among them."""
         mask = None if self.coming is None else self.coming.tobytes() if self.coming.sum() == 1 else None
         written = {root(one) for node in find(part, ir.Statement) for one in own_writes(node)}
         one = _Done(together, mask, written, {root(load.buffer) for load in find(part, ir.Load)})
@@ -301,7 +301,7 @@ class _Distribute(Rewriter):
         steps = np.diff(numbers)
         if len(set(steps.tolist())) <= 1:
             return _Workers(self.number, int(numbers[0]), int(steps[0]) if len(steps) else 1, len(numbers))
-        # Those who cannot be numbered by arithmetic leave it to the longest row of neighbours among them.
+        # Threads without a constant step: the longest contiguous run of them does the work.
         rows = np.split(numbers, np.flatnonzero(steps > 1) + 1)
         row = max(rows, key=len)
         return _Workers(self.number, int(row[0]), 1, len(row), alone=False)
@@ -336,7 +336,7 @@ def _needs_barrier(first: _Done, second: _Done) -> bool:
 
 
 def _one_by_one(loop: ir.Statement, some: _Workers) -> ir.Statement:
-    """A parallel loop whose elements threads take in turn."""
+    """A parallel loop whose elements threads take round robin."""
     if not isinstance(loop, ir.Parallel):
         return loop
     total = ir.expr(ir.product(loop.extents))
