@@ -199,3 +199,25 @@ def test_the_example_of_the_docstring_is_what_the_pass_does() -> None:
     made = module.distribute_work(parse(before), Context(arch({"arch": "sm_80"})))
     verify(made)
     assert print_program(made).strip() == after.strip()
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cpu"])
+@pytest.mark.parametrize("kind", ["both", "either"])
+def test_threads_for_which_two_conditions_do_not_hold(kind: str, target: str) -> None:
+    """Work of the others is done by all of them: those for whom one of two conditions fails are the others, too."""
+
+    @T.prim_func
+    def some(X: T.Tensor((200,), "int32"), O: T.Tensor((200,), "int32"), P: T.Tensor((200,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding()
+            if (tx >= 16 and tx < 48) if kind == "both" else (tx < 20 or tx > 100):
+                for i in T.Parallel(200):
+                    O[i] = X[i] + 1
+            else:
+                for i in T.Parallel(200):
+                    P[i] = X[i] + 2
+
+    kernel = tilewright.compile(some, target=target)
+    x, out, others = np.arange(200, dtype=np.int32), np.zeros(200, np.int32), np.zeros(200, np.int32)
+    (kernel if target == "cpu" else kernel.emulate)(x, out, others)
+    assert np.array_equal(out, x + 1) and np.array_equal(others, x + 2)
