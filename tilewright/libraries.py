@@ -21,3 +21,9 @@ else:
             return getattr(sys.modules[self._name] if known else importlib.import_module(self._name), name)
 
     torch = _Library("torch")
+
+
+def is_compiling() -> bool:
+    """Whether torch's compiler follows what runs."""
+    loaded = sys.modules.get("torch")
+    return loaded is not None and loaded.compiler.is_compiling()

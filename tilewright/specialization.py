@@ -12,18 +12,17 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tilewright.errors import TilewrightError, WrongArgumentDevice, WrongArgumentKind, an, near
-from tilewright.ir.arguments import row_major_strides
+from tilewright.errors import TilewrightError, WrongArgumentDevice, an, near
 from tilewright.ir.nodes import Function
 from tilewright.language.choices import Choice
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
 from tilewright.language.machines import traced_for
 from tilewright.language.mistakes import WrongArguments
-from tilewright.language.tensors import TensorType
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch
 from tilewright.options import target_marker, target_option
 from tilewright.passes.context import Schedule
+from tilewright.runtime.arguments import shape_and_strides
 from tilewright.runtime.call_keys import MISSED, CallPlan, key_of
 from tilewright.runtime.calls import Calls
 from tilewright.runtime.kernel import Kernel
@@ -388,29 +387,9 @@ class JITFunction(_ForTargets):
         for name in declaration.tensors:
             if name not in runtime and named is not None:
                 continue
-            shapes[name], strides[name] = _shape_and_strides(name, runtime[name], declaration.tensors[name])
+            shapes[name], strides[name] = shape_and_strides(name, runtime[name], declaration.tensors[name])
         sizes = declaration.bind(shapes, strides, named) if declaration.sizes else {}
         return sizes, {**declaration.numbers(shapes), **(named or {})}
-
-
-def _shape_and_strides(name: str, value: object, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Logical shape and strides of an argument; packed sub-byte types count elements, not bytes."""
-    if is_tensor(value):
-        view = tensor_view(value)
-        shape, strides = view.shape, view.strides
-    elif hasattr(value, "shape"):
-        shape = tuple(value.shape)
-        strides = row_major_strides(shape)
-    elif isinstance(value, (list, tuple)) and all(isinstance(extent, int) for extent in value):
-        return tuple(value), row_major_strides(tuple(value))
-    elif declared.pointers and isinstance(value, (list, tuple)):
-        shape, strides = (len(value),), (1,)  # the tensors that a table's entries point to
-    else:
-        raise WrongArgumentKind(f"argument {name!r} is {an(type(value).__name__)}, expected a tensor")
-    per_byte = declared.element.per_byte
-    if per_byte > 1 and shape:
-        shape = (*shape[:-1], shape[-1] * per_byte)
-    return shape, strides
 
 
 def _kind_of_memory(name: str, tensor: object) -> str:

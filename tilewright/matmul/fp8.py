@@ -19,6 +19,7 @@ from tilewright.kernels.roofline import speed_of
 from tilewright.kernels.tile_choice import DenseProduct, parts_for
 from tilewright.kernels.tiles import BLOCK, FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
+from tilewright.libraries import is_compiling
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import (
     check_device,
@@ -86,7 +87,7 @@ def fp8_scaled_matmul(
     array([16., 16., 16.], dtype=float32)
     """
     torch: Any = sys.modules.get("torch")
-    compiling = torch is not None and torch.compiler.is_compiling()
+    compiling = is_compiling()
     if exact and fast:
         raise Unsupported("exact=True and fast=True together", ("one of the two: they ask for opposite sums",))
     for name, given in (("b", b), ("b_scale", b_scale)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Recipe, Request
+from tilewright.libraries import is_compiling, torch
 from tilewright.matmul.arrays import contiguous, device_of, element_type
 from tilewright.matmul.config import MatmulConfig
 from tilewright.matmul.known_calls import Products, wants_gradients
@@ -124,8 +124,7 @@ class Matmul(WeightForms):
         ------
         ArgumentError, MissingOperand : what does not fit, named.
         """
-        torch: Any = sys.modules.get("torch")
-        compiling = torch is not None and torch.compiler.is_compiling()
+        compiling = is_compiling()
         arguments, calls = (A, scale, zeros, bias, output, a_scale, residual), None
         if type(W) is PackedWeight and not compiling:
             calls = W.operator_calls.get(self._calls_name)
@@ -271,7 +270,7 @@ class Matmul(WeightForms):
         """The product with a weight's tensors as they lie."""
         machine = Machine(self.target, self.arch)
         call = made_once(GeneralCall, self._recipe, machine, example, {})
-        then = Prepared(General.name, call.kernel, call.held(tensors), call.arguments, call.recipe)
+        then = Prepared(General.name, call.kernel, call.held(tensors), call.arguments)
         if request.quantize is None:
             return then
         return quantizing(self.config.facts().columns, request, machine, example, None, then)

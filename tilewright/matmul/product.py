@@ -7,11 +7,12 @@ import functools
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.errors import NotPrepared, Unsupported, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels import FUNCTIONS, PAIRED, Request, WeightFacts
+from tilewright.libraries import is_compiling, torch
 from tilewright.matmul import arrays
 from tilewright.matmul.config import is_size, whole
 from tilewright.matmul.known_calls import Products, check_transforms, is_watched, wants_gradients
@@ -75,30 +76,32 @@ def quant_matmul(
     Unsupported : a combination that no kernel computes; says what there is.
     """
     arguments = (x, activation_scales, activation_group, quantize, bias, function, residual, out_dtype, out)
-    torch = sys.modules.get("torch")
-    is_known = type(weight) is PackedWeight and (torch is None or not torch.compiler.is_compiling())
+    loaded = sys.modules.get("torch")  # each call comes by here: `is_compiling` takes a tenth of a microsecond more
+    is_known = type(weight) is PackedWeight and (loaded is None or not loaded.compiler.is_compiling())
     if is_known and (found := weight.calls.run(*arguments)) is not MISSED:
         return found
+    given = ProductOptions(*arguments[1:])
     if is_followed(x, bias, residual):
-        scales = activation_scales, activation_group
-        return _traced(x, weight, scales, quantize, bias, function, residual, out_dtype, out)
-    product = Product.of(
-        x,
-        weight,
-        activation_scales=activation_scales,
-        activation_group=activation_group,
-        quantize=quantize,
-        bias=bias,
-        function=function,
-        residual=residual,
-        out_dtype=out_dtype,
-        out=out,
-    )
+        return _traced(x, weight, given)
+    product = Product.of(x, weight, given)
     result = product.run()
     if is_known:
         tensors = {"x": x, "activation_scales": activation_scales, "bias": bias, "residual": residual, "out": out}
         product.met(weight.calls, arguments, tensors)
     return result
+
+
+class ProductOptions(NamedTuple):
+    """What a call of `quant_matmul` has beside its activations and its weight."""
+
+    activation_scales: Array | None = None
+    activation_group: int | None = None
+    quantize: str | None = None
+    bias: Any = None
+    function: str | None = None
+    residual: Any = None
+    out_dtype: object = None
+    out: Any = None
 
 
 def is_followed(*tensors: Array | None) -> bool:
@@ -108,29 +111,17 @@ def is_followed(*tensors: Array | None) -> bool:
     ------
     Unsupported : for gradients by transforms or forwards, which are not known.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or torch.compiler.is_compiling():
-        return torch is not None
+    if "torch" not in sys.modules or is_compiling():
+        return "torch" in sys.modules
     check_transforms(*tensors, of="a product")
     return is_watched() or wants_gradients(*tensors)
 
 
-def _traced(
-    x: Array,
-    weight: PackedWeight,
-    scales: tuple[object, int | None],
-    quantize: object,
-    bias: Any,
-    function: Any,
-    residual: Any,
-    out_dtype: object,
-    out: Any,
-) -> Array:
+def _traced(x: Array, weight: PackedWeight, given: ProductOptions) -> Array:
     """The call as an operator of torch (`torch_operators`); what is behind the sums by torch itself where gradients of
     it are wanted."""
-    import torch
-
-    if weight.handle is None and not torch.compiler.is_compiling():
+    scales, group, quantize, bias, function, residual, out_dtype, out = given
+    if weight.handle is None and not is_compiling():
         named(weight)
     if function in PAIRED:
         raise Unsupported(f"a call that torch follows with {function}", FUNCTIONS)
@@ -147,8 +138,8 @@ def _traced(
         )
     of = x.dtype if out_dtype is None else out_dtype
     of = of if isinstance(of, torch.dtype) else arrays.torch_type(dtype(of))
-    scales = scales[0], _known_group(x, weight, *scales)
-    run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, *scales, bias)
+    group = _known_group(x, weight, scales, group)
+    run = functools.partial(torch.ops.tilewright.quant_matmul, x, weight.shape[0], weight.handle, scales, group, bias)
     if wants_gradients(x, bias, residual):
         found = apply_function(function, run(None, quantize, None, of))
         found = found if residual is None else found + residual
@@ -171,8 +162,6 @@ def _known_group(x: Any, weight: PackedWeight, scales: Any, group: int | None) -
 
 def apply_function(name: str | None, values: Any) -> Array:  # numbers, arrays, tensors
     """An epilogue's function by torch, which knows its gradient."""
-    import torch
-
     if name == "gelu_tanh":
         return torch.nn.functional.gelu(values, approximate="tanh")
     return values if name is None else getattr(torch.nn.functional, name)(values)
@@ -224,22 +213,17 @@ class Product:
     def of(
         x: Any,  # an array, or one with the name of its type
         weight: PackedWeight,
-        *,
-        activation_scales: Array | None = None,
-        activation_group: int | None = None,
-        quantize: str | None = None,
-        bias: Array | None = None,
-        function: str | None = None,
-        residual: Array | None = None,
-        out_dtype: object = None,
-        out: Array | None = None,
+        given: ProductOptions | None = None,
         target: object = None,
         chosen: Candidate | None = None,
+        **options: Any,
     ) -> Product:
-        """Check a call and prepare it; see `quant_matmul`.
+        """Check a call and prepare it; see `quant_matmul`, whose other arguments are `given` or among the options.
 
         `target` compiles for another machine, to emulate; `chosen` are options for the kernels, of this call alone.
         """
+        call = ProductOptions(**options) if given is None else given
+        activation_scales, activation_group, quantize, bias, function, residual, out_dtype, out = call
         x, source = _with_type(x)
         device = arrays.device_of(x, "the activations")
         if is_torch(x):

@@ -90,11 +90,12 @@ class _Writer:
         self.outside = {f"p{name}" for name in passed}
         """Addresses that may be others modulo the widest access of a kernel."""
         self.device = operands.out.device if is_torch(operands.out) else None
+        self._on_gpu = self.device is not None and self.device.type == "cuda"
         if "out" not in passed:
             self.addresses[address_of(operands.out)] = self.steps.make("out", made.given)
         else:
             self.addresses[address_of(operands.out)] = "pout"
-            for name in passed.keys() - {"out"}:
+            for name in [name for name in passed if name != "out"]:
                 self.steps.keep_apart(name, "out")
         self.launched = list[tuple[object, list[str]]]()
         self.handed: list[tuple[Any, int]] = []
@@ -116,7 +117,8 @@ class _Writer:
             if text is None or (place % widest and text not in self.outside):
                 return False
             if text in self.outside:
-                self.steps.serves(text, place % widest, widest)
+                tests = self.steps.tests.get(text, (0, 1)), (place % widest, widest)
+                self.steps.tests[text] = max(tests, key=lambda test: test[1])
             values.append(text)
         self.steps.launch(found.run, values)
         self.launched.append((found.binding, values))
@@ -141,10 +143,6 @@ class _Writer:
             text = self.steps.make(f"handed{len(self.steps.made)}", value)
         self.addresses[address_of(value)] = text
         return text
-
-    @property
-    def _on_gpu(self) -> bool:
-        return self.device is not None and self.device.type == "cuda"
 
     def function(self) -> tuple[CallPlan, bool]:
         """The plan written."""
@@ -202,5 +200,5 @@ class _Writer:
         slots = tuple(place for place, value in enumerate(values) if value == text)
         if self.device is not None:
             return Passed(slots)
-        like, (rest, widest) = self.tensors[text], self.steps.test_of(text)
+        like, (rest, widest) = self.tensors[text], self.steps.tests.get(text, (0, 1))
         return Passed(slots, widest - 1, rest, extent_of(like), like)

@@ -14,8 +14,9 @@ from typing import Any
 from tilewright import errors
 from tilewright.errors import an, near
 from tilewright.ir import ADDRESSED, Buffer, Function, Var, conditional_parameters, dtypes, entry_parameters, evaluate
-from tilewright.ir.arguments import Expectations, TensorView
+from tilewright.ir.arguments import Expectations, TensorView, row_major_strides
 from tilewright.ir.walking import buffers, variables
+from tilewright.language.tensors import TensorType
 from tilewright.runtime.tensors import Array, allocator_like, allocator_on, is_tensor, table_of, tensor_view
 
 
@@ -264,3 +265,23 @@ def byte_range(view: TensorView) -> tuple[int, int]:
         reach = (extent - 1) * stride
         low, high = min(low, low + reach), max(high, high + reach)
     return view.pointer + low * size, view.pointer + (high + 1) * size
+
+
+def shape_and_strides(name: str, value: object, declared: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Logical shape and strides of an argument; packed sub-byte types count elements, not bytes."""
+    if is_tensor(value):
+        view = tensor_view(value)
+        shape, strides = view.shape, view.strides
+    elif hasattr(value, "shape"):
+        shape = tuple(value.shape)
+        strides = row_major_strides(shape)
+    elif isinstance(value, (list, tuple)) and all(isinstance(extent, int) for extent in value):
+        return tuple(value), row_major_strides(tuple(value))
+    elif declared.pointers and isinstance(value, (list, tuple)):
+        shape, strides = (len(value),), (1,)  # the tensors that a table's entries point to
+    else:
+        raise errors.WrongArgumentKind(f"argument {name!r} is {an(type(value).__name__)}, expected a tensor")
+    per_byte = declared.element.per_byte
+    if per_byte > 1 and shape:
+        shape = (*shape[:-1], shape[-1] * per_byte)
+    return shape, strides

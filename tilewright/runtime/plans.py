@@ -116,7 +116,7 @@ class Plans(Calls):
         inputs = dict(zip(self.function.inputs, parameters, strict=True))
         tensors = {param: name for param, name in inputs.items() if isinstance(param, Buffer)}
         for name, rest in zip(tensors.values(), residues(arguments, widest), strict=True):
-            steps.serves(f"p{name}", rest, widest)
+            steps.tests[f"p{name}"] = rest, widest
         for param, one in tensors.items():
             for other in tensors.values():
                 if param in self.written and other != one:

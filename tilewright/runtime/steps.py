@@ -57,7 +57,8 @@ class Steps:
         self._apart: list[str] = []
         self._launches: list[str] = []
         self._held: list[str] = []
-        self._tests: dict[str, tuple[int, int]] = {}
+        self.tests: dict[str, tuple[int, int]] = {}
+        """What addresses must leave, modulo how much."""
         for name, value in passed.items():
             text = address_text(value, name)
             if text is not None:
@@ -80,14 +81,6 @@ class Steps:
         """Read an address; returns its name."""
         self._first.append(f"p{name} = {text}")
         return f"p{name}"
-
-    def serves(self, address: str, rest: int, widest: int) -> None:
-        """Serve only what leaves this modulo the widest access; the last word on an address counts."""
-        self._tests[address] = rest, widest
-
-    def test_of(self, address: str) -> tuple[int, int]:
-        """What an address must leave, modulo how much."""
-        return self._tests.get(address, (0, 1))
 
     def keep_apart(self, one: str, other: str) -> None:
         """Miss calls in which two of what is passed overlap."""
@@ -135,11 +128,11 @@ class Steps:
     def _address_tests(self) -> list[str]:
         """Freed tensors have no address, and those on ``meta`` look like a CPU's."""
         lines = [f"if not ({' and '.join(self._held)}): return MISSED"] if self._held else []
-        for widest in {widest for _, widest in self._tests.values() if widest > 1}:
-            even = [text for text, test in self._tests.items() if test == (0, widest)]
+        for widest in {widest for _, widest in self.tests.values() if widest > 1}:
+            even = [text for text, test in self.tests.items() if test == (0, widest)]
             if even:
                 lines.append(f"if ({' | '.join(even)}) & {widest - 1}: return {self._otherwise}")
-        for text, (rest, widest) in self._tests.items():
+        for text, (rest, widest) in self.tests.items():
             if rest:
                 lines.append(f"if {text} % {widest} != {rest}: return {self._otherwise}")
         return lines

@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir.dtypes import FLOAT32, DType, dtype
 from tilewright.kernels.arranged_activations import arranged_activations
-from tilewright.kernels.recipe import Recipe, Request, WeightFacts
+from tilewright.kernels.recipe import Request, WeightFacts
 from tilewright.machine.arch import Arch
 from tilewright.matmul.arrays import device_of, empty_like, placed_like
 from tilewright.matmul.packed import PackedWeight
@@ -73,7 +73,6 @@ class Prepared(Launching):
     kernel : compiled.
     held : the weight in the kernel's form.
     arguments : from the operands of a call and what is held to the kernel's arguments.
-    recipe : of the general kernel, None for others.
     is_owned : whether all that it is given beside the operands of a call is memory that nobody else has, on a
         processor: it stays where it is.
     """
@@ -82,7 +81,6 @@ class Prepared(Launching):
     kernel: Kernel
     held: Sequence[Any]
     arguments: Callable[[Operands, Sequence[Any]], Sequence[object]]
-    recipe: Recipe | None = None
     is_owned: bool = False
 
     def launches(self, operands: Operands) -> Iterator[tuple[Kernel, Sequence[object]]]:
@@ -131,10 +129,6 @@ class Preprocessed(Launching):
     @property
     def tier(self) -> str:
         return f"{self.does}, {self.then.tier}"
-
-    @property
-    def recipe(self) -> Recipe | None:
-        return self.then.recipe
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -115,7 +115,7 @@ class General(Tier):
         if weight.gathered is not None:
             arrays["gathered"] = weight.gathered
         call = made_once(self.call, recipe, machine, example, options)
-        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments, recipe)
+        return Prepared(self.name, call.kernel, call.held(arrays), call.arguments)
 
 
 def wide_of(recipe: Recipe) -> type:
