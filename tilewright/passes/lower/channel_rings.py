@@ -1,4 +1,4 @@
-"""How many arrivals complete each barrier of a channel, by what its roles do with its slots."""
+"""The barriers of channels, and how many arrivals complete each of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.ops import CP_ASYNC, SYNC, Copy, LoadAhead, Product
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"
-"""The way of tiles that the copy engine brings, in boxes or by bytes."""
+"""The mechanism of tiles that the copy engine fills, in boxes or as contiguous bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,15 @@ class Ring:
     full_arrivals: int
     empty_arrivals: int
     by_group: frozenset[str]
-    """Readers of whose warpgroups one thread arrives for all: they read by descriptor alone, and the wait for that
-    covers the group."""
+    """Readers in which one thread arrives for its warpgroup: they read by descriptor only, and the wait for products
+    covers the warpgroup."""
     lines: tuple[tuple[int, int], ...]
-    """Blocks of the cluster that fill one another's slots: how far apart their ranks are, and how many."""
+    """Blocks of the cluster that fill one another's slots: strides of their ranks, and counts."""
     fenced: frozenset[str]
-    """Ways to fill it behind which a fence stands: matrix instructions read the slots by descriptor."""
+    """Mechanisms of writers that need a fence, since matrix instructions read the slots by descriptor."""
     loading: frozenset[str]
-    """Readers whose threads load from slots that the copy engine fills again: an arrival may overtake loads that have
-    not come back yet, unless a fence stands between."""
+    """Readers whose threads load from slots that the copy engine refills: an arrival may overtake outstanding loads,
+    unless a fence stands between."""
 
     @property
     def blocks(self) -> int:
@@ -48,8 +48,8 @@ def ring_of(channel: ir.Channel, kernel: ir.Kernel) -> Ring:
 
     Raises
     ------
-    ChannelMisuse : it joins what no barrier can, is read by what may not read it, or joins different roles in one place
-        of the kernel and in another.
+    ChannelMisuse : it connects threads that no barrier can, has readers that may not read it, or connects different
+        roles at two places of the kernel.
     """
     joined = [
         roles
@@ -70,7 +70,7 @@ def ring_of(channel: ir.Channel, kernel: ir.Kernel) -> Ring:
 
 
 def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) -> Ring:
-    """The barriers of a channel that joins some roles."""
+    """The barriers of a channel between some roles."""
     _check_scope(channel, roles)
     read = [node for name in channel.readers for node in _readers(channel, roles[name])]
     described = {
@@ -98,7 +98,7 @@ def _ring(channel: ir.Channel, roles: Mapping[str, ir.Role], kernel: ir.Kernel) 
 
 
 def _barriers(channel: ir.Channel, slots: int) -> tuple[ir.Buffer, ir.Buffer]:
-    """Of full slots, and of empty ones."""
+    """The barriers of full slots, and of empty ones."""
     full, empty = (ir.Buffer(f"{channel.name}_{word}", (slots,), UINT64, "barrier") for word in ("full", "empty"))
     return full, empty
 
@@ -134,7 +134,7 @@ def _arrivals_of_writers(channel: ir.Channel, roles: Mapping[str, ir.Role]) -> i
 
 
 def _arrivals_of_readers(channel: ir.Channel, roles: Mapping[str, ir.Role], by_group: Container[str]) -> int:
-    """Those of one block."""
+    """Arrivals of the readers of one block."""
     empty = 0
     for name in channel.readers:
         warps = roles[name].warps if channel.alternate else roles[name].all_warps
@@ -166,11 +166,10 @@ def _readers(channel: ir.Channel, role: ir.Role) -> list[ir.Statement]:
 
 
 def _reads_only(channel: ir.Channel, role: ir.Role, described: set[ir.Buffer]) -> bool:
-    """Whether a role reads the slots by descriptors of asynchronous gemms alone: then the wait for them covers its
-    warpgroup.
+    """Whether a role reads the slots only by descriptors of asynchronous gemms, whose wait covers the warpgroup.
 
-    A slot that is received must be read whatever conditions hold: warps that no product joins may lag behind by a round
-    of the ring, and a parity says nothing of a phase that is two ago.
+    A received slot must be read under every condition: warps without a product may lag by a whole round of the ring,
+    and a parity cannot tell the current phase from the one before the last.
     """
     if role.warps % 4 or not _by_descriptors(channel, role, described):
         return False
@@ -180,7 +179,7 @@ def _reads_only(channel: ir.Channel, role: ir.Role, described: set[ir.Buffer]) -
 
 
 def _by_descriptors(channel: ir.Channel, role: ir.Role, described: set[ir.Buffer]) -> bool:
-    """Whether asynchronous gemms alone read the slots in a role, none of them through its threads."""
+    """Whether only asynchronous gemms read the slots in a role, none through registers."""
     readers = _readers(channel, role)
     read = {one for node in readers for one in find(node, ir.Buffer) if shown_tile(one) in channel.buffers}
     return read <= described and all(_by_descriptor(node) is not None for node in readers)
@@ -191,7 +190,7 @@ def _is_receive(statement: ir.Statement, channel: ir.Channel) -> bool:
 
 
 def _always(body: ir.Seq) -> Iterator[ir.Statement]:
-    """The statements of a sequence that run whatever conditions hold."""
+    """The statements of a sequence that run unconditionally."""
     for one in body.statements:
         if isinstance(one, ir.Seq):
             yield from _always(one)
@@ -202,7 +201,7 @@ def _always(body: ir.Seq) -> Iterator[ir.Statement]:
 
 
 def _by_descriptor(statement: ir.Statement) -> MatrixInstruction | None:
-    """The instruction of a gemm, or of what is read ahead for one, that reads shared tiles by descriptor; None for all
-    other statements."""
+    """The instruction of a gemm, or of a load ahead for one, that reads shared tiles by descriptor; None for other
+    statements."""
     plan = statement.plan if isinstance(statement, (Product, LoadAhead)) else None
     return plan.instruction if plan is not None and plan.instruction.asynchronous else None

@@ -1,4 +1,4 @@
-"""Lets accumulators leave through shared memory, in boxes that the copy engine stores.
+"""Epilogue staging: accumulators are stored through boxes in shared memory by the copy engine.
 
 Before (in a role; ``total`` is the accumulator of a gemm on warpgroups)::
 
@@ -10,11 +10,10 @@ After::
     ...
     copy(total, C[row : +128, column : +256], prefer="tma")
 
-The boxes a warpgroup fills one while the engine still reads the other; their layout is fixed here.  A fragment that a
-loop computes from an accumulator, element for element (scales, bias, activations), leaves in the same way, and so does
-one that `T.transpose` stores: its halves are transposed on their way into boxes of as many columns as an instruction
-has rows. Where a block has one tile only, its ring is of no use any more, and there are boxes for all of it
-(`overlay_rings`).
+The boxes are double-buffered: a warpgroup fills one while the engine reads the other. Their layout is fixed here. A
+fragment that a loop computes from an accumulator, element for element (scales, bias, activations), is stored likewise.
+So is one that `T.transpose` stores: its halves are transposed into boxes of as many columns as an instruction has rows.
+Where a block has one tile only, its ring buffer is free by then, and gives room for all boxes (`overlay_rings`).
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ from tilewright.passes.tile.roles.divide_roles import MIN_BLOCKS, SPECIALIZED
 from tilewright.passes.tile.words.widen_indices import is_long
 
 BOXES = 2
-"""Boxes of a warpgroup at least; as many more as there is room for, so that it need not wait for the engine."""
+"""The fewest boxes of a warpgroup; it gets more where there is room, so that it need not wait for the engine."""
 
 
 ROW_BITS = 8 * LINE_BYTES
-"""Of a box at most: the widest swizzle."""
+"""The widest box: that of the widest swizzle."""
 
 MOST_COLUMNS = 128
 """Columns of an accumulator that become the rows of one box."""
 
 _TALKING = {"grid_sync", "atomic_load", "atomic_store", *(f"atomic_{kind}" for kind in ("add", "max", "min", "or"))}
-"""Calls by which blocks may tell one another that what they stored is there."""
+"""Calls by which blocks may signal one another that data is stored."""
 
 Leaving = Copy | Transpose
-"""What stores a fragment."""
+"""Operators that store a fragment."""
 
 
 def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
@@ -144,8 +143,7 @@ class _Stage(ScopedRewriter):
                 self.accumulators.setdefault(made, plan)
 
     def _is_read_behind(self, copy: Leaving) -> bool:
-        """Whether the kernel reads what the copy stores: after it, or anywhere where blocks tell one another how far
-        they are."""
+        """Whether the kernel reads what the copy stores: after it, or anywhere if blocks signal one another."""
         tensor = root(copy.destination.buffer)
         behind = self.blocks_talk
         for node in self.order:
@@ -155,7 +153,7 @@ class _Stage(ScopedRewriter):
         return False
 
     def _by_threads(self, node: ir.Record) -> bool:
-        """Whether threads do what a statement says, whatever becomes of the accumulators' copies."""
+        """Whether threads execute a statement, whatever is chosen for copies of accumulators."""
         return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
 
     def visit_Roles(self, roles: ir.Roles) -> Rewritten:
@@ -166,14 +164,14 @@ class _Stage(ScopedRewriter):
 
     def visit_Role(self, role: ir.Role) -> ir.Role:
         self.role = role
-        known = self.kernel.attribute(SPECIALIZED)  # of an author's roles nobody knows who still fills a ring
+        known = self.kernel.attribute(SPECIALIZED)  # in an author's roles another one may still fill a ring
         self.behind = after_rings(role, slot_buffers(self.kernel)) if known else ()
         before = self.first_of_role = len(self.made)
         made = super().visit_Role(role)
         self.role = None
         if role.instances == 1 or len(self.made) == before:
             return made
-        # Each instance has boxes of its own: what a role declares is none of the others'.
+        # Each instance has boxes of its own, since the role declares them.
         self.owned.update(self.made[before:])
         boxes = [ir.Allocate(one, span=role.span) for one in self.made[before:]]
         return replace(made, body=replace(made.body, statements=(*boxes, *made.body.statements)))
@@ -201,7 +199,7 @@ class _Stage(ScopedRewriter):
         return replace(copy, schedule=replace(copy.schedule, prefer=TMA, staging=staging))
 
     def _boxes(self, copy: Leaving, plan: GemmPlan) -> Staging:
-        """Boxes for what leaves: those of another that are like them, or new ones."""
+        """Boxes for a copy: those of another copy with the same shape, or new ones."""
         groups, dtype, transposed = plan.warps_m * plan.warps_n, copy.destination.dtype, isinstance(copy, Transpose)
         instances = 1 if self.role is None else self.role.instances
         known = self._like(copy, plan)
@@ -209,7 +207,7 @@ class _Stage(ScopedRewriter):
             return Staging(known, known.static_shape[1 if transposed else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
         widths = box_widths(plan, dtype, transposed)
-        if self.loops:  # a lone box would be waited for at each store: parts of it alternate
+        if self.loops:  # a single box would be waited for at each store, so its parts alternate
             widths.sort(key=lambda width: plan.tiles_m * len(box_columns(plan, width)) == 1)
         width = next(width for width in widths if self._least(plan, width, dtype) <= room)
         needed = plan.tiles_m * len(box_columns(plan, width))
@@ -224,7 +222,7 @@ class _Stage(ScopedRewriter):
         return Staging(boxes, width, count, plan, is_first=not self.loops)
 
     def _room_for(self, copy: Leaving) -> int:
-        """Bytes for boxes: those that nothing has, and the rings' where no loop needs them any more."""
+        """Bytes for boxes: free ones, and the ring buffers' where no loop needs them any more."""
         is_behind = any(node is copy for statement in self.behind for node in walk(statement))
         return self.room + self.ring_room if is_behind else self.room
 
@@ -236,7 +234,7 @@ class _Stage(ScopedRewriter):
         return BOXES * plan.warps_m * plan.warps_n * dtype.nbytes(plan.instruction.m * width)
 
     def _like(self, copy: Leaving, plan: GemmPlan) -> ir.Buffer | None:
-        """Boxes of another copy of the role that serve this one too: roles run side by side."""
+        """Boxes of another copy of the same role that suit this one too; roles run concurrently."""
         groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {box_shape(plan, width, transposed) for width in box_widths(plan, copy.destination.dtype, transposed)}
         alike = (made for made in self.made[self.first_of_role :] if made.dtype == copy.destination.dtype)
@@ -244,7 +242,7 @@ class _Stage(ScopedRewriter):
         return next(fit, None)
 
     def _unsupported(self, copy: Leaving, plan: GemmPlan) -> str | None:
-        """Why an accumulator does not leave through shared memory; None where it does."""
+        """Why an accumulator is not stored through shared memory; None where it is."""
         target, tensor, transposed = copy.destination, copy.destination.buffer, isinstance(copy, Transpose)
         if copy.schedule.prefer not in (None, TMA):
             return f"the author asks for {copy.schedule.prefer}"
@@ -285,13 +283,13 @@ class _Stage(ScopedRewriter):
 
 
 def box_span(boxes: ir.Buffer, spans: Sequence[int]) -> int | None:
-    """The span of a machine's within which rows of boxes are swizzled; None where they are not."""
+    """The swizzle span of boxes, one of the machine's; None where they are not swizzled."""
     row = boxes.static_shape[-1] * boxes.dtype.stored_bits // 8
     return row if row in spans else None
 
 
 def shared_room(kernel: ir.Kernel, arch: Arch) -> int:
-    """Bytes of shared memory that a block may have where as many as the author asks for shall fit a multiprocessor."""
+    """Bytes of shared memory of a block, given the blocks per multiprocessor that the author asks for."""
     return arch.block_shared_bytes(kernel.attribute(MIN_BLOCKS, 1))
 
 
@@ -302,7 +300,7 @@ def shared_bytes(kernel: ir.Kernel, arch: Arch) -> int:
     for node in find(kernel.body, ir.Allocate, ir.Role):
         if isinstance(node, ir.Allocate):
             total += _tile_bytes(node.buffer, arch)
-        else:  # of what a role declares each of its instances has one
+        else:  # each instance of a role has its own tiles
             total += (node.instances - 1) * sum(_tile_bytes(one.buffer, arch) for one in find(node.body, ir.Allocate))
     return total
 

@@ -1,5 +1,4 @@
-"""Moves the last gemm of an iteration beside the first one of the next, so that what lies between them overlaps with
-it.
+"""Software pipelining of two gemms: the last one of an iteration runs beside the first one of the next.
 
 Before (attention: the second gemm needs what became of the first one's result)::
 
@@ -53,7 +52,7 @@ from tilewright.passes.tile.pipelines.pipeline_plan import needed_names
 
 
 def rotate_gemms(loop: ir.For, channels: dict[str, ir.Channel], token: Callable[[], str]) -> list[ir.Statement] | None:
-    """The statements that take a loop's place; None where its gemms must stay in order.
+    """The statements that replace a loop; None where its gemms must stay in order.
 
     Parameters
     ----------
@@ -71,7 +70,7 @@ class _Rotation:
 
     Attributes
     ----------
-    opening : up to the first gemm; `between` : from there to what belongs to the last; `last` : that.
+    opening, between, last : statements up to the first gemm; those up to the last one's; the last gemm's.
     """
 
     loop: ir.For
@@ -102,7 +101,7 @@ class _Rotation:
 
     @staticmethod
     def _receives(statement: ir.Statement, own: set[str]) -> bool:
-        """Whether a statement prepares the last gemm's slots: receives them, or counts."""
+        """Whether a statement receives the last gemm's slots, or counts them."""
         counts = isinstance(statement, ir.Assume) or (
             isinstance(statement, ir.Let) and isinstance(statement.value, ir.Load)
         )
@@ -116,11 +115,11 @@ class _Rotation:
 
     @property
     def held(self) -> set[ir.Buffer]:
-        """What may not be touched while it runs: its sum, and, by writing, its operands."""
+        """Buffers in use while it runs: its accumulator, and operands, which may be read but not written."""
         slots = {buffer for channel in self.channels.values() for buffer in channel.buffers}
         return {region.buffer for region in self.gemm.operands} - slots
 
-    # Whether --------------------------------------------------------------------------------------
+    # Conditions -----------------------------------------------------------------------------------
 
     def is_possible(self) -> bool:
         """Whether the last gemm may run after the next iteration's first one has started."""
@@ -142,17 +141,17 @@ class _Rotation:
         return all(self._number(one) is not None for one in self._defined() if isinstance(one, ir.Let))
 
     def _disturbs(self, statement: ir.Statement) -> bool:
-        """Whether a statement may not run while the last gemm does."""
+        """Whether a statement must not run beside the last gemm."""
         effects = touched(statement)
         return self.gemm.c.buffer in effects.all or bool(self.held & effects.writes)
 
     def _defined(self) -> list[ir.Let]:
-        """Names of the opening and of what follows it that the last gemm's statements use."""
+        """Names before the last gemm that its statements use."""
         lets = [one for one in (*self.opening, *self.between) if isinstance(one, ir.Let)]
         return needed_names(ir.Seq(tuple(self.last)), lets)
 
     def _number(self, let: ir.Let) -> bool | None:
-        """Whether a name counts the iterations (else its value is computed again); None where it is neither."""
+        """True for a name that counts iterations, False for one that can be computed again, None for others."""
         if isinstance(let.value, ir.Load) and let.value.buffer.scope == "scalar":
             return True
         return None if holds(let.value, ir.Load) else False
@@ -160,7 +159,7 @@ class _Rotation:
     # The loop -------------------------------------------------------------------------------------
 
     def statements(self, first_token: str, last_token: str) -> list[ir.Statement]:
-        """What takes the loop's place."""
+        """The statements that replace the loop."""
         loop = self.loop
         begins = self._copied([*self.opening, *self.between], {loop.var: ir.cast(loop.start, loop.var.dtype)})
         before, gemm, after = _around_gemm(begins)
@@ -182,7 +181,7 @@ class _Rotation:
         return [replace(gemm, token=token), ir.Commit(token, span=gemm.span)]
 
     def _earlier(self, iteration: ir.Expr) -> list[ir.Statement]:
-        """The last gemm's statements for another iteration: the one before that which has begun last."""
+        """The last gemm's statements for the previous iteration."""
         names: list[ir.Statement] = []
         values: dict[ir.Var, ir.Expr] = {self.loop.var: iteration}
         for let in self._defined():
@@ -196,19 +195,19 @@ class _Rotation:
 
     @staticmethod
     def _now(let: ir.Let, names: list[ir.Statement]) -> ir.Var:
-        """What a counter says behind the loop."""
+        """The value of a counter behind the loop."""
         now = ir.Var(let.var.dtype, let.var.name)
         names.append(ir.Let(now, let.value, span=let.span))
         return now
 
     def _copied(self, statements: Sequence[ir.Statement], values: dict[ir.Var, ir.Expr]) -> list[ir.Statement]:
-        """Statements with variables replaced, under names of their own."""
+        """Statements with variables replaced, and new names."""
         return list(fresh(substitute(ir.Seq(tuple(statements)), values)).statements)
 
 
 def _around_gemm(
     statements: Sequence[ir.Statement],
 ) -> tuple[Sequence[ir.Statement], ir.Statement, Sequence[ir.Statement]]:
-    """Statements before the first gemm, that, and those behind it."""
+    """The statements before the first gemm, the gemm, and those behind it."""
     place = next(i for i, one in enumerate(statements) if isinstance(one, Product))
     return statements[:place], statements[place], statements[place + 1 :]

@@ -35,12 +35,12 @@ MIN_BLOCKS = "min_blocks_per_sm"
 """Attribute of kernels that say how many of their blocks shall run on one multiprocessor."""
 
 SPECIALIZED = "specialized"
-"""Attribute of kernels whose roles the compiler made, so that it may also deal their tiles."""
+"""Attribute of kernels whose roles the compiler made, so that it may also schedule their tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoleRefusal:
-    """Why a kernel stays whole, and the statement that is in the way, where one is."""
+    """Why a kernel is not divided, and the statement that prevents it, if any."""
 
     reason: str
     statement: ir.Statement | None = None
@@ -67,7 +67,7 @@ class Division:
     staged: dict[ir.Buffer, ir.Buffer] = field(default_factory=dict)
     """Tiles of the consumer that got stages of their own by an author's plan."""
     counters: dict[ir.Var, ir.Buffer] = field(default_factory=dict)
-    """Numbers that no loop's variable says: the scalar that counts on."""
+    """Counters of running numbers that no loop variable gives."""
 
     def __post_init__(self) -> None:
         links = self.plan.links
@@ -88,7 +88,7 @@ class Division:
                 self.numbers[link, home] = number
 
     def _channel_name(self, link: Link) -> str:
-        """A name that no other channel has, though tiles may be called alike."""
+        """A unique name, though several tiles may have the same one."""
         if len(self.plan.links) == 1:
             return "loads"
         name = f"{link.tiles[0].name}_loads"
@@ -100,14 +100,14 @@ class Division:
         return ir.Buffer(f"iterations{used or ''}", (), INT32, "scalar")
 
     def _number(self, counter: ir.Buffer | None) -> tuple[ir.Var, ir.Buffer]:
-        """A name for what a counter says, and the counter, a new one where none is given."""
+        """A name for the value of a counter, and the counter, a new one where none is given."""
         counter = counter or self._counter()
         number = ir.Var(INT32, counter.name.replace("iterations", "iteration"))
         self.counters[number] = counter
         return number, counter
 
     def _loop_number(self, home: ir.Seq) -> ir.Expr | None:
-        """How often a sequence was reached before, where at most one loop and no condition is around it."""
+        """How often a sequence was executed before; None under more than one loop, or under a condition."""
         site = next(site for site in self.plan.analysis.sites if site.position_in(home) is not None)
         around: list[ir.Statement] = []
         for body, position in site.steps:
@@ -179,7 +179,7 @@ class Division:
         return next((one.span for one in find(self.source.body, ir.Allocate) if one.buffer is tile), None)
 
     def unsupported(self, made: ir.Kernel, context: Context, analyzer: Analyzer, asked: bool) -> RoleRefusal | None:
-        """Why the divided kernel would be no gain, or does not fit the machine."""
+        """Why the divided kernel would not be faster, or does not fit the machine."""
         shared, behind = declared(made.body, "shared"), tiles_after_rings(made)
         before, after = (
             sum(one.dtype.nbytes(one.size) for one in shared if (one in behind) == last) for last in (False, True)
@@ -207,7 +207,7 @@ class Division:
     # One role -------------------------------------------------------------------------------------
 
     def _role(self, statements: Sequence[ir.Statement], prelude: Iterable[ir.Statement], moves: bool) -> ir.Seq:
-        """What a role does of some statements of the kernel's body."""
+        """A role's part of some statements of the kernel's body."""
         slicing = _Slice(self, moves)
         whole = self.source.body
         body = slicing.sequence(whole, [one for one in whole.statements if one in statements])
@@ -215,7 +215,7 @@ class Division:
         return _pruned(ir.seq(counters, body.statements))
 
     def slots(self, home: ir.Seq) -> dict[ir.Buffer, tuple[ir.Buffer, ir.Expr]]:
-        """The slots that stand for tiles in a sequence."""
+        """The slots that replace tiles in a sequence."""
         slots: dict[ir.Buffer, tuple[ir.Buffer, ir.Expr]] = {
             tile: (self.rings[tile], self.numbers[link, home] % link.stages)
             for link in self.plan.links
@@ -263,8 +263,8 @@ class _Slice:
     def _behind(
         self, order: list[tuple[int, ir.Statement]], link: Link, live: LiveRange
     ) -> list[tuple[int, ir.Statement]]:
-        """Statements in an order in which copies that only what stands behind the loops reads are made behind them, so
-        that no ring waits for their slot."""
+        """Statements with the copies that are read only behind the loops moved behind them, so that no ring waits for
+        their slot."""
         effects, tiles = self.division.plan.analysis.effects, {*link.tiles}
         late = [one for one in order if one[0] <= live.filled[1] and effects[one[1]].writes & tiles]
         rest = [one for one in order if one not in late]
@@ -272,14 +272,14 @@ class _Slice:
         return [*rest[:place], *late, *rest[place:]]
 
     def part(self, statement: ir.Statement) -> list[ir.Statement]:
-        """What a role does of one statement."""
+        """A role's part of one statement."""
         if bodies(statement):
             return self._control(statement)
         if isinstance(statement, ir.Allocate):
             return [] if statement.buffer in self.division.rings else [statement]
         if isinstance(statement, ir.Let) and has_effect(statement.value):
             return [] if self.moves else [statement]
-        # Every role waits for the kernel before, ahead of touching what that kernel wrote.
+        # Every role waits for the previous kernel before it touches what that kernel wrote.
         if isinstance(statement, (ir.Let, ir.Break, ir.Continue)) or performed(statement) == "griddepcontrol_wait":
             return [statement]
         plan = self.division.plan
@@ -302,7 +302,7 @@ class _Slice:
         return [made]
 
     def _is_planned(self, statement: ir.Statement) -> TypeGuard[ir.Pipelined]:
-        """Whether a role keeps to the stages and the order that the author gave a loop."""
+        """Whether a role uses the stages and the order that the author gave a loop."""
         planned = isinstance(statement, ir.Pipelined) and (statement.order is not None or statement.stage is not None)
         return planned and not self.moves and statement in self.division.wanted
 
@@ -320,8 +320,7 @@ class _Slice:
         return made
 
     def _works(self, statement: ir.Statement) -> bool:
-        """Whether the producer has anything to do in a statement; to leave a loop in which it has nothing to do is
-        nothing."""
+        """Whether the producer has any work in a statement; leaving a loop without work is none."""
         plan = self.division.plan
         return next(leaving(statement), None) is not None or any(
             node in plan.moved or (isinstance(node, ir.Store) and node.buffer in plan.scalars)
@@ -330,13 +329,13 @@ class _Slice:
 
 
 def _next_iteration(number: ir.Var, counter: ir.Buffer) -> list[ir.Statement]:
-    """Names what a counter says, and counts on."""
+    """Name the value of a counter, and increment it."""
     not_negative = ir.Assume(ir.index_binary("ge", number, 0))
     return [ir.Let(number, ir.Load(INT32, counter, ())), not_negative, ir.Store(counter, (), number + 1)]
 
 
 def _pruned(body: ir.Seq) -> ir.Seq:
-    """A body without the names and buffers that nothing in it uses."""
+    """A body without unused names and buffers."""
     while True:
         mentioned = Counter(node for node in find(body, ir.Var, ir.Buffer))
         for node in list(mentioned):
@@ -354,17 +353,17 @@ def _pruned(body: ir.Seq) -> ir.Seq:
 
 
 def block_registers(kernel: ir.Kernel, threads: int, arch: Arch) -> int:
-    """What a block of so many threads gets when it starts, and is all there is to share out."""
+    """The registers of a block of so many threads at launch."""
     return arch.block_registers(threads, kernel.attribute(MIN_BLOCKS, 1))
 
 
 def share_registers(kernel: ir.Kernel, threads: int, is_light: bool, arch: Arch) -> tuple[int | None, int | None]:
-    """Registers of a producer's and a consumer's thread, where the even share would be too small.
+    """Registers of a producer's and a consumer's thread, where an equal number for all would be too small.
 
     Parameters
     ----------
     threads : of the consumers.
-    is_light : whether the producer does nothing but start copies.
+    is_light : whether the producer only starts copies.
     """
     kept = arch.role_registers
     loads = None if kept is None else kept.loads[min(-(-threads // ir.WARPGROUP), len(kept.loads)) - 1]
