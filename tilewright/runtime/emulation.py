@@ -124,14 +124,10 @@ def emulate_program(
         )
     foreign = [flat[id(one)] for one in unsettled]
     by_author = written_parameters(program.traced)
-    pairs = zip(program.traced.params, program.final.params, strict=True)
-    written = [flat[id(arrays[final])] for traced, final in pairs if traced in by_author]
+    pairs = list(zip(program.traced.params, arrays.values(), strict=True))
+    written = [flat[id(array)] for traced, array in pairs if traced in by_author]
     of_pointers = program.traced.attribute(POINTERS, ())
-    tables = [
-        flat[id(arrays[final])]
-        for traced, final in zip(program.traced.params, program.final.params)
-        if traced.name in of_pointers
-    ]
+    tables = [flat[id(array)] for traced, array in pairs if traced.name in of_pointers]
     tensors = [
         (flat[id(array)], Named(param.name, array.shape, array.strides, param.dtype.per_byte))
         for param, array in arrays.items()
