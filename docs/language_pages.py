@@ -15,6 +15,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit" / "language")]
 import word_examples  # noqa: E402
 
 import tilewright.language as T  # noqa: E402
+from tilewright.ir.dtypes import NAMES_ONLY  # noqa: E402
 from tilewright.language.dtypes import NumberType  # noqa: E402
 
 FOLDER = ROOT / "docs" / "language"
@@ -181,7 +182,8 @@ def types_page(title: str, found: dict[str, tuple[Any, list[str]]]) -> str:
     text = (
         "A type is written as a name of `T`, as a text (`\"float16\"`), or as NumPy's or torch's type.\n"
         "Called, it converts a scalar as `T.cast` does: `T.float16(x)`.\n"
-        "Vectors are names with a count: `T.float32x4`."
+        "Vectors are names with a count: `T.float32x4`.\n"
+        f"A name alone, with which nothing computes, is {' and '.join(f'`T.{name}`' for name in NAMES_ONLY)}."
     )
     return f"# {title}\n\n{text}\n\n{head}\n" + "\n".join(rows) + "\n"
 

@@ -26,10 +26,14 @@ def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
     places: dict[Buffer, dict[object, bool]] = {}
     for node in find(loop.body, Load, Store):
         if node.buffer.scope != "scalar":
-            apart = all(any(_moves(index, var, variables) for index in node.indices) for var in variables)
-            places.setdefault(node.buffer, {})[key(node.indices)] = apart
+            places.setdefault(node.buffer, {})[key(node.indices)] = told_apart(node.indices, variables)
     shared = {node.buffer for node in find(loop.body, Store)} & {node.buffer for node in find(loop.body, Load)} - own
     return frozenset(one for one in shared & places.keys() if len(places[one]) > 1 or not all(places[one].values()))
+
+
+def told_apart(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
+    """Whether each of a loop's variables moves an index by itself, so that no two iterations have one place."""
+    return all(any(_moves(index, var, variables) for index in indices) for var in variables)
 
 
 def _moves(index: Expr, var: Var, variables: Sequence[Var]) -> bool:

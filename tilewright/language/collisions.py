@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tilewright.interpreter.iterations import told_apart
 from tilewright.interpreter.over_threads import over_threads
 from tilewright.ir import key
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
@@ -55,19 +56,22 @@ def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
             for load in loads:
                 if load.buffer is not store.buffer:
                     continue
-                if id(load) not in grown and key(load.indices) == key(store.indices):
-                    continue  # it may read what it has stored itself
+                same = key(load.indices) == key(store.indices)
+                if same and (id(load) not in grown or told_apart(store.indices, variables)):
+                    continue  # it may read what it has stored itself, or has places of its own
                 iterations = iterations or _iterations(variables, extents, body)
                 if _is_of_another(load, store, iterations):
                     raise IterationsDepend(store.buffer.name, span=store.span)
 
 
 def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:
-    """The loop's variables, and names of what they decide, in each iteration; in the first ones of a long loop."""
-    sizes = [extent if isinstance(extent, int) else 1 for extent in extents]
+    """The loop's variables, and names of what they decide, in each iteration, or a long loop's first and last ones."""
+    ends = [extent if isinstance(extent, int) else 1 for extent in extents]
+    sizes = list(ends)
     while math.prod(sizes) > MOST_ITERATIONS:
         sizes[sizes.index(max(sizes))] //= 2
-    found = dict(zip(variables, np.indices(sizes).reshape(len(sizes), -1), strict=True))
+    lines = [np.r_[0 : size - size // 2, end - size // 2 : end] for size, end in zip(sizes, ends, strict=True)]
+    found = {var: line.ravel() for var, line in zip(variables, np.meshgrid(*lines, indexing="ij"), strict=True)}
     for node in find(body, Let):
         value = over_threads(node.value, found)
         if value is not None:

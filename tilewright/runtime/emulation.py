@@ -60,9 +60,7 @@ def emulate_program(
     binder = Binder(program.traced, "cpu")
     pointed = _pointed_to(program.traced, values)
     values = binder.with_tables(values)
-    bound = bound or binder.bind(values, {})
-    for made, output in zip(bound.outputs, program.traced.outputs, strict=True):  # read before it is written, it shows
-        poison(made, output.dtype)
+    bound = _poisoned(bound or binder.bind(values, {}), program.traced)
     arrays = dict(zip(program.final.params, binder.arguments(values, bound.outputs), strict=True))
     entry = [arrays.get(param, value) for param, value in zip(binder.entry_parameters, bound.entry, strict=True)]
 
@@ -141,6 +139,13 @@ def emulate_program(
         workspaces.clear()
         HostProgram(program.final, launch, workspace, _describe).run(entry)
     return bound.outputs
+
+
+def _poisoned(bound: Bound, function: Function) -> Bound:
+    """A call whose outputs show where they are read before they are written."""
+    for made, output in zip(bound.outputs, function.outputs, strict=True):
+        poison(made, output.dtype)
+    return bound
 
 
 def _number(param: Var, value: Any, in_memory: bool) -> Any:

@@ -155,7 +155,7 @@ def test_tiles_out_of_bounds(body: str, element: str, verb: str, line: int) -> N
             "t[0, 3]",
         ),
         ("for i in parallel(4):\n    t[i, i] = 1\nY[0, 0] = t[2, 2] + t[3, 1]", "t[3, 1]"),
-        ("gemm(a=t, b=t, c=t)", "t[0, 0]"),
+        ("gemm(a=t, b=t, c=Y)", "t[0, 0]"),
         ("x = scalar(int32[1])\nY[0, 0] = x[0]", "x"),
         ("u = shared(int4[4])\nu[1] = int4(1)\nY[0, 0] = int32(u[1])\nY[0, 1] = int32(u[0])", "u[0]"),
         ("for k in range(2):\n    u = shared(int32[1])\n    if k == 0:\n        u[0] = 1\n    Y[0, k] = u[0]", "u[0]"),

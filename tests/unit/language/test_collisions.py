@@ -93,6 +93,16 @@ def test_neighbours_that_depend_on_each_other_are_refused(place, index, refused)
         kernel.interpret(numbers, 1)
 
 
+def test_the_last_iterations_of_a_long_loop_are_looked_at_as_the_first_ones_are():
+    def turned(A: T.Tensor((1 << 20,), "float32")):
+        with T.Kernel(1):
+            for i in T.Parallel(1 << 20):
+                A[i] = A[(1 << 20) - 1 - i]
+
+    with pytest.raises(IterationsDepend):
+        T.prim_func(turned)
+
+
 def as_run_time_sizes(place, index):
     """The same program where nobody can tell before it runs."""
 
