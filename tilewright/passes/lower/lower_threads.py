@@ -38,7 +38,6 @@ from tilewright.errors import Span, TilewrightError
 from tilewright.interpreter.varying import PRIVATE, find_varying, is_exchange
 from tilewright.ir import (
     BOOL,
-    INT32,
     INTRINSICS,
     Rewriter,
     changed,
@@ -54,7 +53,7 @@ from tilewright.ir import (
     walk,
 )
 from tilewright.ir import nodes as ir
-from tilewright.passes import Context, fresh, map_kernels, reads_nothing, redirected
+from tilewright.passes import Context, fresh, linear_thread, map_kernels, reads_nothing, redirected
 
 
 class NeedsWarps(TilewrightError):
@@ -120,7 +119,7 @@ class _Threads:
     """
 
     def __init__(self, kernel: ir.Kernel) -> None:
-        self.kernel_node = kernel
+        self.kernel_node, self.number = kernel, linear_thread(kernel)
         self.names: set[ir.Var | ir.Buffer] = set()
         self.expanded: dict[ir.Buffer, ir.Buffer] = {}
         self.kept: dict[ir.Var | ir.Buffer, ir.Buffer] = {}
@@ -136,7 +135,7 @@ class _Threads:
             self.running = ir.Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
-            start = self._over_threads([ir.Store(self.running, (self._thread_number(),), ir.const(True))], first=True)
+            start = self._over_threads([ir.Store(self.running, (self.number,), ir.const(True))], first=True)
             made = replace(made, statements=(ir.Allocate(self.running), start, *made.statements))
         return made
 
@@ -323,7 +322,7 @@ class _Threads:
                 value = statement.var if isinstance(statement, ir.Let) else statement.initial
                 assert value is not None
                 before.append(ir.Allocate(buffer, span=statement.span))
-                body += [statement, ir.Store(buffer, (self._thread_number(),), value, span=statement.span)]
+                body += [statement, ir.Store(buffer, (self.number,), value, span=statement.span)]
             else:
                 body.append(statement)
         if not body:
@@ -336,7 +335,7 @@ class _Threads:
     def _leave_when_all_have(self, span: Span | None) -> list[ir.Statement]:
         """The block is done where no thread is left."""
         assert self.running is not None
-        left, noted = self._any_thread("left", ir.load(self.running, self._thread_number()), first=True)
+        left, noted = self._any_thread("left", ir.load(self.running, self.number), first=True)
         return [*noted, ir.If(ir.Unary(BOOL, "not", left), ir.seq(ir.Return()), span=span)]
 
     def _over_threads(self, body: list[ir.Statement], first: bool = False) -> ir.Statement:
@@ -351,17 +350,16 @@ class _Threads:
         ]
         statements: list[ir.Statement] = [*recomputed, *placed, *body]
         if self.running is not None and not first:
-            running = ir.load(self.running, self._thread_number())
-            leave = _Leave(self.running, self._thread_number())
+            running = ir.load(self.running, self.number)
+            leave = _Leave(self.running, self.number)
             statements = [ir.If(running, leave(ir.seq(statements)))]
         made = ir.Seq(tuple(statements))
-        number = self._thread_number()
         wider = dict(self.expanded)
         for view in find(made, ir.Buffer):
             if view.source is not None and root(view) in self.expanded:
                 shape = (self.kernel_node.num_threads, *view.shape)
                 wider[view] = replace(view, shape=shape, scope="local", source=self.expanded[root(view)])
-        made = redirected(made, {one: (wide, number) for one, wide in wider.items()})
+        made = redirected(made, {one: (wide, self.number) for one, wide in wider.items()})
         kind = "serial" if holds(made, ir.Return, ir.Continue) else "vectorize"
         return self._nest(made, kind)
 
@@ -385,7 +383,7 @@ class _Threads:
     def _kept_value(self, thing: ir.Var | ir.Buffer) -> ir.Statement:
         if isinstance(thing, ir.Var) and thing in self.repeated:
             return self.repeated[thing]
-        value = ir.load(self.kept[thing], self._thread_number())
+        value = ir.load(self.kept[thing], self.number)
         return ir.Let(thing, value) if isinstance(thing, ir.Var) else ir.Allocate(thing, value)
 
     def _nest(self, body: ir.Seq, kind: str) -> ir.Statement:
@@ -399,12 +397,6 @@ class _Threads:
             inner = made if isinstance(made, ir.Seq) else ir.Seq((made,))
             made = ir.counted(var, count, inner, kind if depth == 0 else "serial")
         return fresh(made)
-
-    def _thread_number(self) -> ir.Expr:
-        number: ir.Expr = ir.const(0)
-        for var, count in reversed(list(zip(self.kernel_node.thread_vars, self.kernel_node.threads, strict=True))):
-            number = ir.binary("add", ir.binary("mul", number, ir.const(count)), ir.cast(var, INT32))
-        return number
 
 
 class _Leave(Rewriter):
