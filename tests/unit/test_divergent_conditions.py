@@ -172,7 +172,7 @@ def test_a_barrier_that_others_miss_is_refused_beside_scalar_work_too(target: st
 
     with pytest.raises(
         TilewrightError,
-        match=r"T\.sync_threads, a barrier.*divergent code|move T\.sync_threads\(\) .* out of the condition",
+        match=r"T\.sync_threads, a barrier.*divergent code|move T\.sync_threads\(\), .* out of the condition",
     ):
         tilewright.jit(target=target)(program).compile(np.zeros(64, np.int32))
 
