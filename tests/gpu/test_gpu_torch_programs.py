@@ -156,8 +156,8 @@ def test_records_of_a_layer_are_known_wherever_they_are_copied():
     buffers = {name: buffer.clone() for name, buffer in made.named_buffers()}
     near(torch.func.functional_call(made, buffers, (x,)), expected)
     replica = made[0]._replicate_for_data_parallel()
-    for name, buffer in made[0].named_buffers():
-        setattr(replica, name, buffer.clone())
+    for name, tensor in {**made[0]._buffers, **made[0]._parameters}.items():
+        setattr(replica, name, None if tensor is None else tensor.clone())
     near(replica(x), made[0](x))
     near(made(x), expected)
 
