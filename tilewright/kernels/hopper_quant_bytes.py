@@ -156,7 +156,6 @@ def consume(
         tile, begin, count, before = work.segment(turn)
         if count > 0:
             of_tokens, of_rows = plan.place_of(tile, work)
-            T.assume(before >= 0)
             T.assume(of_rows >= 0)
             T.assume(of_tokens >= 0)
             block = of_rows * plan.sharing + rank

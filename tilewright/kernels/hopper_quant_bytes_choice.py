@@ -180,9 +180,9 @@ class ByteCandidates(Candidates):
         resident = np.where(stay, of["blocks"], self.speed.resident(cluster * sharing)) // sharing
         sums = rows * tokens
         waves = ceil_div(tiles * cluster, resident)
-        share, exchange = stream_k_cost(tiles % resident, chunks, resident, sums)
+        alone, share, exchange = stream_k_cost(tiles, chunks, resident, sums)
         uneven = np.where(tiles % resident > 0, UNEVEN[form.operand.is_integer], 1.0)
-        even = (tiles // resident + share / chunks) * uneven
+        even = (alone + share / chunks) * uneven
         exchange = np.where(stay, exchange, 0.0)
         cluster_sums = np.where(cluster > 1, CLUSTER_SUMS + EACH_CLUSTER_SUM * sums * (cluster - 1), 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.

@@ -44,9 +44,9 @@ END, END_AHEAD = 5600, 4600
 """Cycles that a further tile of 128 rows of W by 256 of A costs a block, and where its first codes are decoded before
 the tile ahead of it has ended."""
 
-APART_IN_K = 1.14
+APART_IN_K, SPREAD_IN_K = 1.14, 1.08
 """How much longer steps take of tiles that blocks share: they begin at different columns, so that no two of them ask
-the second-level cache for the same activations at the same time."""
+the second-level cache for the same activations at the same time; and where those of a whole wave are among them."""
 
 BEGIN = 1100
 """Cycles by which it begins later than the kernels of few rows (73 products of them, H200, 28 November 2026)."""
@@ -103,12 +103,12 @@ class WgmmaCandidates(Candidates):
         down, groups = ceil_div(M, tokens), of["blocks"] // sharing
         count, chunks = ceil_div(self.N, rows * sharing) * down, ceil_div(self.K, COLUMNS * of["records"])
         sums = rows * tokens
-        share, exchange = stream_k_cost(count % groups, chunks, groups, sums)
+        alone, share, exchange = stream_k_cost(count, chunks, groups, sums)
         part = share / chunks
-        waves = count // groups + part * np.where(exchange > 0, APART_IN_K, 1.0)
+        waves = alone + part * np.where(exchange > 0, np.where(part < 1, APART_IN_K, SPREAD_IN_K), 1.0)
         # Whose share is no whole tile, and who goes on with whole ones, ends one more.
         ends = np.where(tokens >= BOXED, END_AHEAD, END) * sums / (128 * 256)
-        exchange = exchange + np.where((exchange > 0) & (count >= groups), (1 - part) * ends, 0.0)
+        exchange = exchange + np.where((exchange > 0) & (count >= groups), -part % 1 * ends, 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where(waves > 1, down, 1)
         return _work(

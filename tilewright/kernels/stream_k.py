@@ -1,10 +1,11 @@
 """Stream-K: persistent blocks compute whole tiles, and split the tiles of the last partial wave along K.
 
-Groups of blocks begin with the tiles of the partial wave. The steps along K of all of them, one tile after the other,
-are divided into equal ranges, one a group. The steps of a range that belong to one tile are a segment. Whole tiles
-follow, each a segment too. A segment that begins inside a tile stores its partial sums in a workspace. The group with
-the tile's first steps adds them in order, so that results are the same in every run. The last block has the first
-range: a block only waits for blocks with smaller numbers, which the machine starts before it.
+Groups of blocks begin with the tiles of the partial wave, and with those of one whole wave besides where the partial
+one has so few that many groups would share each. The steps along K of all of them, one tile after the other, are
+divided into equal ranges, one a group. The steps of a range that belong to one tile are a segment. Whole tiles follow,
+each a segment too. A segment that begins inside a tile stores its partial sums in a workspace. The group with the
+tile's first steps adds them in order, so that results are the same in every run. The last block has the first range: a
+block only waits for blocks with smaller numbers, which the machine starts before it.
 """
 
 from __future__ import annotations
@@ -12,21 +13,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import tilewright.language as T
-from tilewright.kernels import Tile, Value, least_steps
+from tilewright.kernels import SPREAD, Tile, Value, least_steps
 from tilewright.language.proxies import Scalar
 
 HELD, PIECE = 16, 8
 """Rows of sums that a warp holds, and columns of them in one piece of its registers."""
 
 
+def tiles_to_share(tiles: Value, groups: int) -> Value:
+    """How many of the tiles groups split along K (`roofline.shared_tiles`)."""
+    left = tiles % groups
+    return left + T.if_then_else((left > 0) & (left * SPREAD <= groups) & (tiles >= groups), groups, 0)
+
+
 def range_length(tiles: Value, chunks: int, groups: int) -> Value:
-    """Steps of the partial wave that each group takes, at most those of a tile; groups may be left without any."""
-    return T.max(T.ceildiv(tiles % groups * chunks, groups), int(least_steps(chunks)))
+    """Steps of shared tiles that each group takes, fewer than two tiles have; groups may be left without any."""
+    return T.max(T.ceildiv(tiles_to_share(tiles, groups) * chunks, groups), int(least_steps(chunks)))
 
 
 def range_of(tiles: Value, chunks: int, groups: int, group: Value) -> tuple[Value, Value, Value]:
-    """A group's range of the partial wave's steps: its first step, its length, and the steps in its first tile."""
-    shared, share = tiles % groups * chunks, range_length(tiles, chunks, groups)
+    """A group's range of the shared tiles' steps: its first step, its length, and the steps in its first tile."""
+    shared, share = tiles_to_share(tiles, groups) * chunks, range_length(tiles, chunks, groups)
     first = T.min((groups - 1 - group) * share, shared)
     length = T.min(share, shared - first)
     return first, length, T.min(chunks - first % chunks, length)
@@ -53,19 +60,29 @@ class StreamK:
     head: Value
 
     @property
+    def alone(self) -> Value:
+        """Tiles that a group computes alone."""
+        return (self.tiles - tiles_to_share(self.tiles, self.groups)) // self.groups
+
+    @property
+    def shared(self) -> Value:
+        """Tiles that the range may reach into: three where it is longer than one."""
+        return T.if_then_else(self.length > self.chunks, 3, 2)
+
+    @property
     def segments(self) -> Value:
-        """Segments of a group, some of them empty: two of the partial wave, and whole tiles."""
-        return 2 + self.tiles // self.groups
+        """Segments of a group, some of them empty: those of shared tiles, and whole tiles."""
+        return self.shared + self.alone
 
     @property
     def steps(self) -> Value:
         """How many the group does in all."""
-        return self.length + self.tiles // self.groups * self.chunks
+        return self.length + self.alone * self.chunks
 
     @property
     def has_work(self) -> bool | Scalar:
         """Whether the group has any step to do: there may be fewer than groups."""
-        return self.length + self.tiles // self.groups > 0
+        return self.length + self.alone > 0
 
     @property
     def own(self) -> Value:
@@ -74,18 +91,18 @@ class StreamK:
 
     def segment(self, number: Value) -> tuple[Value, Value, Value, Value]:
         """The tile of a segment, its first step, how many follow, and how many steps this group has done before."""
-        begins, follows = number == 0, number == 1
-        whole = self.tiles % self.groups - 2 * self.groups + self.own
-        tile = T.if_then_else(number < 2, self.first // self.chunks, whole)
-        tile = tile + number * T.if_then_else(number < 2, 1, self.groups)
+        begins, shares = number == 0, number < self.shared
         begin = T.if_then_else(begins, self.first % self.chunks, 0)
-        count = T.if_then_else(begins, self.head, T.if_then_else(follows, self.length - self.head, self.chunks))
-        later = self.length + (number - 2) * self.chunks
-        before = T.if_then_else(begins, 0, T.if_then_else(follows, self.head, later))
-        return tile, begin, count, before
+        behind = self.head + (number - 1) * self.chunks
+        count = T.if_then_else(begins, self.head, T.max(0, T.min(self.chunks, self.length - behind)))
+        later = number - self.shared
+        own = tiles_to_share(self.tiles, self.groups) + later * self.groups + self.own
+        tile = T.if_then_else(shares, self.first // self.chunks + number, own)
+        before = T.if_then_else(shares, T.if_then_else(begins, 0, behind), self.length + later * self.chunks)
+        return tile, begin, T.if_then_else(shares, count, self.chunks), before
 
     def peers(self, tile: Value) -> tuple[Value, Value]:
-        """The ranges that also have steps of this group's last tile of the partial wave: the first, and the end."""
+        """The ranges that also have steps of this group's last shared tile: the first, and the end."""
         return self.own + 1, T.ceildiv((tile + 1) * self.chunks, range_length(self.tiles, self.chunks, self.groups))
 
 

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "rows of A that are no power of two, sent to one another": (FragmentRecords(4, INT8), (300, 640, 100), {"tokens": 48, "part": 48, "records": 1, "by_channel": True, "sharing": 2}),
     "blocks that stay share tiles, in turns": (FragmentRecords(4, INT8, HALF), (500, 1008, 70), {**SMALL, "turns": True, "blocks": 5}),
     "sums that run on": (FragmentRecords(4, INT8, HALF), (150, 5000, 40), {**SMALL, "running": True}),
+    "a range that reaches into three tiles": (FragmentRecords(4, INT8, HALF), (840, 1280, 30), {**SMALL, "blocks": 5}),
     "sums that run on, in turns, blocks that stay": (FragmentRecords(4, INT8, HALF), (200, 4096, 70), {**SMALL, "running": True, "turns": True, "blocks": 4, "sharing": 2}),
     "blocks that stay, in pairs, zeros of any size": (FragmentRecords(4, INT8, HALF, WIDE), (500, 1024, 70), {**SMALL, "part": 16, "zeros": "original", "sharing": 2, "blocks": 6}),
     "blocks that stay, scales of channels": (FragmentRecords(4, INT8), (500, 1008, 70), {**SMALL, "by_channel": True, "sharing": 2, "blocks": 6}),

@@ -26,6 +26,7 @@ CASES = {
     ),
     "a row of records is padded in memory": ((4, "float16", 128, None), (100, 600, 20), {"tokens": 16, "tiles": 1, "records": 2, "blocks": 2}),
     "the same, longer copies": ((4, "float16", 128, None), (100, 1100, 20), {"tokens": 16, "tiles": 1, "records": 4, "blocks": 2}),
+    "a range that reaches into three tiles": ((4, "float16", 128, None), (840, 640, 16), {"tokens": 16, "tiles": 1, "records": 1, "halves": 1, "blocks": 5}),
     "fewer blocks share a tile than there are": ((4, "float16", 128, None), (200, 1900, 16), {"tokens": 16, "tiles": 1, "records": 1, "halves": 1, "blocks": 12}),
     "zeros, groups of 32": ((4, "float16", 32, "original"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 4}),
     "zeros that are scaled, bfloat16": ((4, "bfloat16", 64, "rescale"), (128, 512, 9), {"tokens": 16, "tiles": 1, "records": 1}),

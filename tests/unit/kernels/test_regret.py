@@ -50,7 +50,9 @@ BESIDE = {
     "2026-11-28-h200-attention": {"attention": 0.02},
     "2026-11-28-h200-scaled-ends": {"e4m3 by e4m3": 0.01, "int4 by e4m3": 0.02, "int4 by float16": 0.015},
     "2026-11-28-h100-pairs": {"int4 by e4m3": 0.03, "int2 by int8": 0.04},
-    "2026-11-28-h200-spread": {"bfloat16": 0.01, "e4m3 by e4m3": 0.012},
+    "2026-11-28-h200-spread": {
+        "bfloat16": 0.01, "e4m3 by e4m3": 0.012, "int4 by float16": 0.01, "int4 by e4m3": 0.015, "int2 by int8": 0.015,
+    },
 }  # fmt: skip
 """Products where the library had been 4 to 25% behind cuBLAS, by what it took then 0.081; another card, which nothing
 is fitted to; products that were behind cuBLAS or Humming at the public entry, of which what was chosen for low-bit ones then

@@ -10,7 +10,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.kernels.roofline import least_steps, stream_k_cost
-from tilewright.kernels.stream_k import StreamK, range_of
+from tilewright.kernels.stream_k import StreamK, range_of, tiles_to_share
 
 
 def work_of(tiles: int, chunks: int, groups: int, group: int) -> StreamK:
@@ -45,6 +45,8 @@ CASES = [
     (5, 1, 4),
     (1, 1, 132),
     (16, 16, 132),
+    (265, 26, 132),
+    (163, 11, 132),
 ]
 
 
@@ -53,14 +55,15 @@ def test_every_step_is_done_once_and_the_longest_work_is_even(tiles: int, chunks
     dealt = segments_of(tiles, chunks, groups)
     steps = [(tile, begin + step) for own in dealt.values() for tile, begin, count in own for step in range(count)]
     assert sorted(steps) == [(tile, step) for tile in range(tiles) for step in range(chunks)]
-    whole, shared = divmod(tiles, groups)
+    shared = int(tiles_to_share(tiles, groups))
+    alone = (tiles - shared) // groups
     share = max(-(-shared * chunks // groups), least_steps(chunks)) if shared else 0
-    assert max(sum(count for _, _, count in own) for own in dealt.values()) == whole * chunks + share
-    assert share == stream_k_cost(shared, chunks, groups, 1)[0], "the model of speed has other shares"
+    assert max(sum(count for _, _, count in own) for own in dealt.values()) == alone * chunks + share
+    assert (alone, share) == stream_k_cost(tiles, chunks, groups, 1)[:2], "the model of speed has other shares"
 
 
 def test_no_tile_is_shared_by_so_many_that_adding_their_sums_takes_longer_than_its_products() -> None:
-    dealt = segments_of(67, 26, 66)
+    dealt = segments_of(1, 26, 66)
     assert sorted(count for own in dealt.values() for tile, _, count in own if tile == 0) == [2, *[3] * 8]
 
 
