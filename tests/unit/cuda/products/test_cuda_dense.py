@@ -212,7 +212,7 @@ def test_the_last_wave_is_cut_smaller_where_that_saves_cycles():
     assert columns + rest == N and columns % large.block_N == 0
     assert -(-columns // large.block_N) * -(-M // large.block_M) % HOPPER.cores == 0
     assert small.block_M * small.block_N < large.block_M * large.block_N
-    assert cycles_of_parts(parts, M, K) < cycles(DenseProduct(N, K).fastest_tiles(M), M, N, K, HOPPER)
+    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(DenseProduct(N, K).fastest_tiles(M), M, N, K, HOPPER)
 
 
 def test_blocks_of_a_second_part_begin_where_the_first_leaves_room():
