@@ -49,6 +49,8 @@ class Courses(MixedWriter):
                 self.pipelined_from,
                 self.over_the_grid,
                 self.sparse_pipeline,
+                self.passed_by,
+                self.passed_by,
             ]
         if self.thread_name and self.threads >= 64 and not self.roles:
             more += [self.handed_on] * 2
@@ -267,6 +269,35 @@ class Courses(MixedWriter):
         if into.scope == "shared":
             self.wrote(into, tile.range)
         self.feature("course", "scattered", tile.scope, into.scope)
+
+    def passed_by(self) -> None:
+        """Threads hand values on before a jump and behind it: who jumps passes by what stands behind."""
+        size, turns, loop = self.pick((32, 64, 100)), self.between(2, 5), self.name("k")
+        tiles = [self.name("s") for _ in range(2)]
+        sums = Tile(self.name("f"), "fragment", (size,), "int32", (0, 13 * turns), made_in=self.context.loops)
+        for tile in tiles:
+            self.emit(f'{tile} = T.alloc_shared(({size},), "int32")')
+        self.shared_bytes += 8 * size
+        self.emit(f'{sums.name} = T.alloc_fragment(({size},), "int32")', f"T.clear({sums.name})")
+        exchanged = [
+            f"for i in T.Parallel({size}):",
+            f"    {sums.name}[i] = {sums.name}[i] + {tiles[0]}[{size - 1} - i] % 9",
+        ]
+        before = self.chance(0.5)
+        with self.inside(
+            f"for {loop} in T.serial({turns}):",
+            indices=(*self.context.indices, (loop, 0, turns - 1)),
+            turns=self.context.turns * turns,
+            loops=(*self.context.loops, loop),
+        ):
+            self.emit(
+                f"for i in T.Parallel({size}):", f"    {tiles[0]}[i] = i + {loop}", *(exchanged if before else [])
+            )
+            self.emit(f"if {self.plain()}:", *(f"    {line}" for line in ([] if before else exchanged)))
+            self.emit(f"    {self.pick(('continue', 'continue', 'break'))}", f"T.copy({sums.name}, {tiles[1]})")
+            self.emit(*(line.replace(tiles[0], tiles[1]).replace("% 9", "% 5") for line in exchanged))
+        self.tiles.append(sums)
+        self.feature("course", "passed by", str(before))
 
     # Products ----------------------------------------------------------------------------------------------
 
