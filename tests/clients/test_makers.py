@@ -86,6 +86,11 @@ def quanto(path: Path, kind: str) -> Numbers:
 
     made = quanto.QuantizedModelForCausalLM.quantize(llama(), weights=getattr(quanto, kind), exclude="lm_head")
     made.save_pretrained(path)
+    if kind in (
+        "qint4",
+        "qint2",
+    ):  # whose numbers nobody asks for: Quanto compiles C++ for them, behind a lock that a killed run leaves
+        return {}
     return {n: one.weight.dequantize() for n, one in layers_of(made._wrapped)}
 
 
