@@ -92,6 +92,13 @@ class Compiler:
         """The command that links objects: without the words that say what its input is written in."""
         return self.command[:-2] if self.command[-2:] == LANGUAGE else self.command
 
+    @property
+    def check_flags(self) -> tuple[str, ...]:
+        """Flags for texts whose accesses are followed. No access may move out of a loop: it would be followed where the
+        text has none, which makes a variable read that nobody has written."""
+        is_clang = "clang" in self.version
+        return (*CHECK_FLAGS, *(("-mllvm", "-disable-licm-promotion") if is_clang else ("-fno-tree-loop-im",)))
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -265,7 +272,7 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     wanted = options().compiler
     compiler = find_compiler(wanted)
     core(wanted)  # in memory before the texts that are linked to it
-    flags = (*TEXT_FLAGS, *(CHECK_FLAGS if check else PLAIN_FLAGS))
+    flags = (*TEXT_FLAGS, *(compiler.check_flags if check else PLAIN_FLAGS))
     for pattern, words in vocabulary.rewritten:
         source = re.sub(pattern, words, source)
     whole = f"#line 1 {file_name(name)}\n{follow_unset(source) if check else source}\n"
