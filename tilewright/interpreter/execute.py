@@ -19,7 +19,7 @@ from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import ChannelState
 from tilewright.interpreter.clusters import copy_between_blocks, copy_for_blocks
-from tilewright.interpreter.iterations import IterationConflicts, read_and_stored
+from tilewright.interpreter.iterations import IterationConflicts, has_sums, read_and_stored
 from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
@@ -226,14 +226,20 @@ class Executor(Lines):
     def _at_once(
         self, loop: nodes.Parallel | nodes.For, vars: tuple[Var, ...], extents: tuple[int, ...], start: int
     ) -> Steps:
+        if not self.parallel and has_sums(loop):
+            for place in np.ndindex(*extents):
+                yield from self._lanes_of(vars, (1,) * len(vars), loop.body, place)
+            return
         watched = frozenset() if self.parallel else read_and_stored(loop)
         if watched and 0 not in extents:
             self.iterations = IterationConflicts(extents, len(self.lanes), watched)
-        yield from self._lanes_of(vars, extents, loop.body, start)
+        yield from self._lanes_of(vars, extents, loop.body, (start,) * len(vars))
         if watched:
             self.iterations = None
 
-    def _lanes_of(self, vars: tuple[Var, ...], extents: tuple[int, ...], body: Seq, start: int) -> Steps:
+    def _lanes_of(
+        self, vars: tuple[Var, ...], extents: tuple[int, ...], body: Seq, start: tuple[int, ...]
+    ) -> Steps:
         """Run `body` for all index tuples at once, as lanes in front of those that are there."""
         if 0 in extents:
             return
@@ -242,7 +248,7 @@ class Executor(Lines):
         for axis, (var, extent) in enumerate(zip(vars, extents, strict=True)):
             shape = [1] * len(self.lanes)
             shape[axis] = extent
-            self.values[var] = (start + np.arange(extent)).astype(var.dtype.numpy).reshape(shape)
+            self.values[var] = (start[axis] + np.arange(extent)).astype(var.dtype.numpy).reshape(shape)
         yield from self.run(body)
         self.lanes, self.parallel, self.mask = lanes, parallel, mask
 

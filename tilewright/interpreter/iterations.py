@@ -31,6 +31,20 @@ def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
     return frozenset(one for one in shared & places.keys() if len(places[one]) > 1 or not all(places[one].values()))
 
 
+@functools.lru_cache(maxsize=256)
+def has_sums(loop: Parallel | For, scope: str = "fragment") -> bool:
+    """Whether iterations change one element one after the other, by what it was: of a fragment the thread that holds it
+    does all of them."""
+    variables = loop.vars if isinstance(loop, Parallel) else (loop.var,)
+    stores = [one for one in find(loop.body, Store) if one.buffer.scope == scope]
+    return any(is_sum(store) and not told_apart(store.indices, variables) for store in stores)
+
+
+def is_sum(store: Store) -> bool:
+    """Whether what is stored is made of the element itself."""
+    return any(one.buffer is store.buffer and key(one.indices) == key(store.indices) for one in find(store.value, Load))
+
+
 def told_apart(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
     """Whether each of a loop's variables moves an index by itself, so that no two iterations have one place."""
     return all(any(_moves(index, var, variables) for index in indices) for var in variables)

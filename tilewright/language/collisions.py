@@ -39,8 +39,17 @@ def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: 
     _Search(moving, own, changing).visit(body, frozenset())
 
 
-def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
+def check_order(
+    variables: Sequence[Var], extents: Sequence[Extent], body: Seq, threads: np.ndarray | None = None
+) -> None:
     """Refuse elements that one iteration stores to and another one reads, where no condition keeps them apart.
+
+    Sums in fragments are left until it is known which thread does an iteration: one that does all of an element's does
+    them in order.
+
+    Parameters
+    ----------
+    threads : the thread of each iteration, an axis for each variable.
 
     Raises
     ------
@@ -59,8 +68,11 @@ def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
                 same = key(load.indices) == key(store.indices)
                 if same and (id(load) not in grown or told_apart(store.indices, variables)):
                     continue  # it may read what it has stored itself, or has places of its own
+                if same and store.buffer.scope == "fragment":
+                    continue  # a thread changes the elements that it holds in order
                 iterations = iterations or _iterations(variables, extents, body)
-                if _is_of_another(load, store, iterations):
+                doing = None if threads is None else threads[tuple(iterations[var] for var in variables)]
+                if _is_of_another(load, store, iterations, doing):
                     raise IterationsDepend(store.buffer.name, span=store.span)
 
 
@@ -79,9 +91,11 @@ def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
     return found
 
 
-def _is_of_another(load: Load, store: Store, iterations: Mapping[Var, np.ndarray]) -> bool:
-    """Whether what some iteration reads is certainly what another one stores to."""
-    number = np.arange(next(iter(iterations.values())).size)
+def _is_of_another(
+    load: Load, store: Store, iterations: Mapping[Var, np.ndarray], threads: np.ndarray | None
+) -> bool:
+    """Whether what some iteration reads is certainly what another one, of another thread, stores to."""
+    number = np.arange(next(iter(iterations.values())).size) if threads is None else threads
     places = np.zeros(2 * number.size, np.int64)
     for pair in zip(store.indices, load.indices, strict=True):
         values = [over_threads(index, iterations) for index in pair]

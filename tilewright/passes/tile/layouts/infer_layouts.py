@@ -18,10 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import LayoutConflict
+from tilewright.interpreter.iterations import has_sums
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed
 from tilewright.ir.walking import declared, find, walk
 from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
+from tilewright.language.collisions import check_order
 from tilewright.machine.arch import Arch
 from tilewright.ops import Copy, Product, Reduce, Transpose
 from tilewright.passes import CHOICES, Context, map_kernels
@@ -333,6 +335,10 @@ class _Inference:
                 owner = self.known[access.buffer]
                 if found.layout is None or not access.is_held(owner, found.layout):
                     raise conflict(access.buffer, self.reason.get(access.buffer), access.statement)
+            if found.layout is not None and has_sums(found.loop, "shared"):
+                alone = not flow.has_copies(found.layout)
+                threads = found.layout.table(THREAD) if alone else None
+                check_order(found.loop.vars, found.shape, found.loop.body, threads)
 
     def _shared(self) -> None:
         matrix: set[ir.Buffer] = set()
