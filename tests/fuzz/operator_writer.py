@@ -20,7 +20,7 @@ from tile_writer import Part, Tile, TileWriter, shape_text
 import tilewright.ops  # noqa: F401  (registers the operators)
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir import ALL, TILE_OPERATORS, Buffer, DType, Expr, Region, TileOperator, nodes
-from tilewright.ops import COMBINE, POLICIES, compute_dtype
+from tilewright.ops import COMBINE, POLICIES, CopySchedule, compute_dtype
 
 Recipe = Callable[[TileWriter], bool]
 RECIPES: dict[str, Recipe] = {}
@@ -564,7 +564,7 @@ def _by_regions(writer: TileWriter, kind: type[TileOperator], chosen: dict[str, 
             said.append(f'{name}=number({value.value}, "{value.dtype}")')
         elif isinstance(value, DType):
             said.append(f"{name}=ALL['{value.name}']")
-        elif value is not None:
+        elif value is not None and not isinstance(value, CopySchedule):  # hints of passes are no author's
             said.append(f"{name}={value!r}")
     writer.line(f'operator("{kind.name}", {", ".join(said)})')
     writer.note("operator", kind.name, "by its fields")

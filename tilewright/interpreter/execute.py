@@ -237,9 +237,7 @@ class Executor(Lines):
         if watched:
             self.iterations = None
 
-    def _lanes_of(
-        self, vars: tuple[Var, ...], extents: tuple[int, ...], body: Seq, start: tuple[int, ...]
-    ) -> Steps:
+    def _lanes_of(self, vars: tuple[Var, ...], extents: tuple[int, ...], body: Seq, start: tuple[int, ...]) -> Steps:
         """Run `body` for all index tuples at once, as lanes in front of those that are there."""
         if 0 in extents:
             return

@@ -91,9 +91,7 @@ def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
     return found
 
 
-def _is_of_another(
-    load: Load, store: Store, iterations: Mapping[Var, np.ndarray], threads: np.ndarray | None
-) -> bool:
+def _is_of_another(load: Load, store: Store, iterations: Mapping[Var, np.ndarray], threads: np.ndarray | None) -> bool:
     """Whether what some iteration reads is certainly what another one, of another thread, stores to."""
     number = np.arange(next(iter(iterations.values())).size) if threads is None else threads
     places = np.zeros(2 * number.size, np.int64)

@@ -22,8 +22,8 @@ from tilewright.interpreter.iterations import has_sums
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed
 from tilewright.ir.walking import declared, find, walk
-from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.language.collisions import check_order
+from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.machine.arch import Arch
 from tilewright.ops import Copy, Product, Reduce, Transpose
 from tilewright.passes import CHOICES, Context, map_kernels
