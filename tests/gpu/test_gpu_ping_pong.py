@@ -27,7 +27,7 @@ ROWS = 64 * 1001 - 6
 @pytest.mark.parametrize("program", programs(ROWS), ids=lambda program: program.name)
 def test_program(program):
     kernel = JITFunction(program.kernel, "cuda", None).compile(*program.inputs, **program.options)
-    assert "two consumers in turn" in kernel.explain()
+    assert "ping-pong schedule of two consumers" in kernel.explain()
     inputs = [torch.from_numpy(value).cuda() for value in program.inputs]
     first = kernel(*inputs)
     assert np.array_equal(first.cpu().numpy(), program.expected(*program.inputs))
