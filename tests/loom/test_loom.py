@@ -36,7 +36,7 @@ ROUNDING = 2e-6
 """What sums in another order than the interpreter's may differ by, relative to the largest result."""
 
 REFUSED = {
-    "has no rings of slots": "warps that hand tiles to one another",
+    "has no ring buffers between warps": "warps that hand tiles to one another",
     "has no clusters of blocks": "blocks that share memory",
 }
 """Why a program that is made for Hopper may be refused: what the message holds, and what that is."""

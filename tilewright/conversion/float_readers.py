@@ -50,7 +50,7 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
             f"{inverse} is {list(scale.shape)}, and the configuration does not say whether it multiplies or divides",
             hint="weight_block_size for DeepSeek's blocks, weight_scale_semantics for GPTQModel's rows",
         )
-    elif inverse in tensors and block and scale.size == 1 and any(map(int.__gt__, weight.shape, block_of(block) or ())):
+    elif inverse in tensors and scale.shape == (1,) and any(map(int.__gt__, weight.shape, block_of(block) or ())):
         raise InvalidTensor(
             f"{inverse} is one number, and the configuration declares blocks of {block} in {list(weight.shape)}"
         )

@@ -26,7 +26,7 @@ REFUSED = {
     "no asynchronous instruction": "products of warpgroups",
     "has no clusters": "clusters of blocks",
     "has no named barriers": "barriers of some warps",
-    "has no rings of slots": "warps that hand tiles to one another",
+    "has no ring buffers between warps": "warps that hand tiles to one another",
     "no way to run unpack": "codes in the order of NVIDIA's matrix instructions",
 }
 """Why a program may be refused: what the message holds, and what that is."""

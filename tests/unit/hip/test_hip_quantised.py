@@ -73,7 +73,7 @@ def test_memory_bounds_one_row(arch, name):
     assert made.tier == "masked"
     (resources,) = made.kernel.resources().values()
     assert resources["scratch_bytes"] == 0
-    way = min(masked.ways(weight.facts), key=lambda one: masked.seconds(weight.facts, 1, machine, one))
+    way = min(masked.divisions(weight.facts), key=lambda one: masked.seconds(weight.facts, 1, machine, one))
     warps, turn = way["warps"] * way["parts"], 32 * run_of(bits)
     assert f"TW_KERNEL({32 * warps}, " in made.kernel.get_kernel_source()
     blocks = N // (way["each"] * way["warps"])

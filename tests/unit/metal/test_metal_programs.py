@@ -17,7 +17,7 @@ ROUNDING = 2e-6
 
 REFUSED = {
     "no asynchronous instruction": "products of warpgroups",
-    "no rings of slots": "warps of several tasks that hand slots to one another",
+    "no ring buffers between warps": "warps of several tasks that hand slots to one another",
     "has no clusters": "clusters of blocks",
     "has no named barriers": "barriers of some warps",
     "shared tiles": "more than 32 KB of threadgroup memory",

@@ -157,7 +157,7 @@ def test_rates_choose_the_kernel() -> None:
         arch = of_chip(chip)
         assert arch.rates is not None
         assert [masked.faster(facts, rows, arch) for rows in (1, 4, 64, 512)] == [True, True, False, False]
-        best = min(masked.seconds(facts, 1, arch, way) for way in masked.ways(facts))
+        best = min(masked.seconds(facts, 1, arch, way) for way in masked.divisions(facts))
         assert best == pytest.approx(4096 * 64 / 2 / arch.rates.bytes)
 
 

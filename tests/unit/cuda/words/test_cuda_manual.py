@@ -223,7 +223,7 @@ def uneven_registers(A, tile):
 def within_a_group(A, tile):
     tx = T.get_thread_binding()
     with T.ws(1):
-        if tx < 160:
+        if tx < 144:
             T.copy(A, tile)
 
 
