@@ -93,6 +93,23 @@ def table(of: list[Line]) -> str:
     return "\n".join(said) + "\n"
 
 
+LEAST = 0.93
+"""The ratio below which a product counts as one that falls short of its peer."""
+
+
+def shortfalls(of: list[Line]) -> str:
+    """A line a product that is below `LEAST` of a peer that has a goal there, the slowest first."""
+    found = [
+        (ratio, kind, peer, place)
+        for kind, peer, rows, ratio, place in ratios(of)
+        if ratio < LEAST and GOALS.get((kind, peer), (None, None))[rows >= MANY.get(peer, 1025)] is not None
+    ]
+    said = ["| product | peer | size | ratio |", "| --- " * 4 + "|"]
+    said += [f"| {kind} | {peer} | {place} | {ratio:.3f} |" for ratio, kind, peer, place in sorted(found)]
+    counted = len([one for one in ratios(of) if GOALS.get((one[0], one[1]))])
+    return f"Products below {LEAST} of a peer: {len(found)} of {counted} comparisons.\n\n" + "\n".join(said) + "\n"
+
+
 def charts(of: list[Line]) -> None:
     """Speed beside the peers over the number of rows, and the roofline."""
     beside: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -127,7 +144,7 @@ def charts(of: list[Line]) -> None:
 def page(of: list[Line]) -> str:
     """The page with its made part anew."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    return before + BEGIN + "\n" + table(of) + "\n" + END + rest.partition(END)[2]
+    return before + BEGIN + "\n" + table(of) + "\n" + shortfalls(of) + "\n" + END + rest.partition(END)[2]
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def _by_descriptor(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
 
 @dataclass(slots=True)
 class _Jumps:
-    """What is pending where a loop's turn ends before its last statement: of the next one, and of what stands behind
+    """What is pending where an iteration ends before its last statement: of the next one, and of what stands behind
     the loop; `header` is what the loop's condition touches."""
 
     header: Pending = NOTHING
