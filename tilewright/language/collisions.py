@@ -9,10 +9,11 @@ import numpy as np
 
 from tilewright.interpreter.iterations import told_apart
 from tilewright.interpreter.over_threads import over_threads
-from tilewright.ir import key
+from tilewright.ir import Call, Evaluate, key
+from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
 from tilewright.ir.walking import children, find, walk
-from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend
+from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend, ThreadsMeetInParallel
 from tilewright.language.reaches import certain_accesses, linear
 
 OF_THE_BLOCK = ("global", "shared", "fragment")
@@ -37,6 +38,18 @@ def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: 
     own = {node.buffer for node in find(body, Allocate)}
     changing = own | {node.buffer for node in find(body, Store)}
     _Search(moving, own, changing).visit(body, frozenset())
+
+
+def check_together(body: Seq) -> None:
+    """Refuse what threads do together: iterations are those of elements.
+
+    Raises
+    ------
+    ThreadsMeetInParallel
+    """
+    for statement in find(body, Let, Store, Evaluate):
+        if any(INTRINSICS[call.function].collective for call in find(statement.value, Call)):
+            raise ThreadsMeetInParallel(span=statement.span)
 
 
 def check_order(

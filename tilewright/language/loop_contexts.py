@@ -11,7 +11,7 @@ from tilewright.ir import INT32, INT64, Const, DType, Expr, Extent, For, If, Let
 from tilewright.ir.nodes import Parallel as ParallelNode
 from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext
-from tilewright.language.collisions import check_collisions, check_order
+from tilewright.language.collisions import check_collisions, check_order, check_together
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
 from tilewright.language.proxies import Scalar, as_expr, extent, here
 from tilewright.language.reaches import check_reaches
@@ -121,6 +121,7 @@ class ParallelLoop(LoopContext):
         frame = builder.push("T.Parallel", span)
         yield _yielded([Scalar(var, frame) for var in variables])
         body = builder.pop(frame)
+        check_together(body)
         check_collisions(variables, extents, body)
         check_reaches(variables, extents, body)
         check_order(variables, extents, body)

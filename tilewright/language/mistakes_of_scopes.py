@@ -41,6 +41,13 @@ class TileOperatorInParallel(AuthorError):
     advice = "move it out of the loop, or use T.serial for a loop in order"
 
 
+class ThreadsMeetInParallel(AuthorError):
+    """A shuffle, a vote or another word for threads together, inside a loop over elements."""
+
+    sentence = "threads do this together, but which of them does an iteration of T.Parallel is the compiler's choice"
+    advice = "give each thread its elements: T.serial from T.get_thread_binding() on; or use T.reduce_sum and its kin"
+
+
 class ValueOutOfScope(AuthorError):
     """A value or a tile used after its loop, branch or kernel."""
 

@@ -61,6 +61,20 @@ IterationsDepend: one iteration reads an element of 'row' that another one chang
   help: store to a second tile and copy it back behind the loop, add by T.atomic_add, or loop with T.serial
 """,
     ),
+    "shuffle_in_a_parallel_loop": (
+        """
+for i in T.Parallel(64):
+    row[i] = row[i] + T.shfl_xor(row[i], 1)
+""",
+        """
+ThreadsMeetInParallel: threads do this together, but which of them does an iteration of T.Parallel is the compiler's choice
+  --> kernel.py:9:13
+  |
+9 |             row[i] = row[i] + T.shfl_xor(row[i], 1)
+  |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: give each thread its elements: T.serial from T.get_thread_binding() on; or use T.reduce_sum and its kin
+""",
+    ),
     "tile_turned_round_in_place": (
         """
 for i in T.Parallel(64):

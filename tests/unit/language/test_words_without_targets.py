@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import word_examples
 
 import tilewright
 import tilewright.language as T
-from tilewright.errors import MissingCapability
+from tilewright.errors import InternalError, MissingCapability, TilewrightError
 from tilewright.language.mistakes import TileExpected
 
 EVERY_EXAMPLE = """
@@ -33,6 +34,24 @@ def test_examples_of_words_are_traced_where_no_target_is_loaded() -> None:
     assert ran.returncode == 0, ran.stderr
     count, *loaded = ran.stdout.splitlines()[-1].split()
     assert int(count) > 250 and not loaded
+
+
+@pytest.mark.parametrize("loop", ["T.Parallel(64)", "T.vectorized(4)"])
+def test_no_word_in_a_loop_over_elements_is_an_internal_error(loop: str) -> None:
+    """Shuffles, votes and matrix instructions were."""
+    refused = []
+    for name in (name for name in dir(T) if not name.startswith("_")):
+        lines = word_examples.lines_of(getattr(T, name))
+        if not lines or any("def example(" in line for line in lines):
+            continue
+        last = max(place for place, line in enumerate(lines) if not line.startswith(" "))
+        inside = [*lines[:last], f"for q in {loop}:", *(f"    {line}" for line in lines[last:])]
+        try:
+            word_examples.traced(f"{name} in {loop}", inside)
+        except TilewrightError as error:
+            assert not isinstance(error, InternalError), name
+            refused.append(name)
+    assert "copy" in refused and ("shfl_xor" in refused) == (loop == "T.Parallel(64)")
 
 
 def multiplied(shape: str, sizes: tuple[int, int, int]) -> T.PrimFunc:
