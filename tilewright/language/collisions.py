@@ -52,21 +52,29 @@ def check_together(body: Seq) -> None:
             raise ThreadsMeetInParallel(span=statement.span)
 
 
-def check_order(
-    variables: Sequence[Var], extents: Sequence[Extent], body: Seq, threads: np.ndarray | None = None
-) -> None:
+def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
     """Refuse elements that one iteration stores to and another one reads, where no condition keeps them apart.
+
+    Raises
+    ------
+    IterationsDepend
+    """
+    store = first_out_of_order(variables, extents, body)
+    if store is not None:
+        raise IterationsDepend(store.buffer.name, span=store.span)
+
+
+def first_out_of_order(
+    variables: Sequence[Var], extents: Sequence[Extent], body: Seq, threads: np.ndarray | None = None
+) -> Store | None:
+    """A store to an element that an iteration of another thread reads, where no condition keeps them apart.
 
     Sums in fragments are left until it is known which thread does an iteration: one that does all of an element's does
     them in order.
 
     Parameters
     ----------
-    threads : the thread of each iteration, an axis for each variable.
-
-    Raises
-    ------
-    IterationsDepend
+    threads : the thread of each iteration, an axis for each variable; None where each is taken for one of its own.
     """
     statements = body.statements if 0 not in extents else ()
     accesses = [access for statement in statements for access in certain_accesses(statement)]
@@ -86,7 +94,8 @@ def check_order(
                 iterations = iterations or _iterations(variables, extents, body)
                 doing = None if threads is None else threads[tuple(iterations[var] for var in variables)]
                 if _is_of_another(load, store, iterations, doing):
-                    raise IterationsDepend(store.buffer.name, span=store.span)
+                    return store
+    return None
 
 
 def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:

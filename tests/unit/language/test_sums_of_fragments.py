@@ -61,5 +61,6 @@ def test_a_processor_goes_through_iterations_in_order():
 @pytest.mark.parametrize(("of_author", "part"), [(False, 4), (True, 16)])
 def test_several_threads_have_no_order(of_author, part, target):
     """Laid out by itself the loop gives an element to several threads; so does a place that the layout does not mean."""
-    with pytest.raises(IterationsDepend, match="one iteration reads an element of 'each"):
+    with pytest.raises(IterationsDepend, match="one iteration reads an element of 'each'") as refused:
         tilewright.compile(maxima(of_author, part), target=target)
+    assert "place] = T.max(each[" in str(refused.value) and "annotate a layout of 'each' by which" in str(refused.value)

@@ -22,7 +22,8 @@ from tilewright.interpreter.iterations import has_sums
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed
 from tilewright.ir.walking import declared, find, walk
-from tilewright.language.collisions import check_order
+from tilewright.language.collisions import first_out_of_order
+from tilewright.language.mistakes_of_scopes import IterationsDepend
 from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.machine.arch import Arch
 from tilewright.ops import Copy, Product, Reduce, Transpose
@@ -34,6 +35,11 @@ from tilewright.passes.tile.layouts.settled_layouts import Exchange, ReduceApart
 from tilewright.passes.tile.layouts.single_elements import share_elements, single_fragments
 from tilewright.passes.tile.layouts.through_shared import EXCHANGED, happens_once
 from tilewright.passes.tile.pipelines.tile_views import tile_span, view_layouts
+
+ONE_THREAD = (
+    "annotate a layout of {0!r} by which one thread holds all that changes an element, use T.reduce_sum and its kin, "
+    "or T.atomic_add on a shared tile"
+)
 
 
 def infer_layouts(function: ir.Function, context: Context) -> ir.Function:
@@ -338,7 +344,16 @@ class _Inference:
             if found.layout is not None and has_sums(found.loop, "shared"):
                 alone = not flow.has_copies(found.layout)
                 threads = found.layout.table(THREAD) if alone else None
-                check_order(found.loop.vars, found.shape, found.loop.body, threads)
+                store = first_out_of_order(found.loop.vars, found.shape, found.loop.body, threads)
+                if store is not None:
+                    name = self._named_by_author(store.buffer)
+                    raise IterationsDepend(name, span=store.span, hint=ONE_THREAD.format(name))
+
+    def _named_by_author(self, tile: ir.Buffer) -> str:
+        """The name of a shared tile, or of the fragment that passes through it."""
+        copied = [one.value for one in find(self.kernel.body, ir.Store) if one.buffer is tile]
+        loads = (one for one in copied if isinstance(one, ir.Load) and one.buffer in self.exchanged)
+        return next((one.buffer.name for one in loads), tile.name)
 
     def _shared(self) -> None:
         matrix: set[ir.Buffer] = set()
