@@ -154,15 +154,13 @@ class _ForTargets:
         ------
         UnknownTarget : no such machine.
         """
-        if target in (None, "auto"):
-            key: Any = "auto"
-        else:
+        key: object = "auto"
+        if target not in (None, "auto"):
             found, arch = resolve(target)
             key = (found.name, arch)
         if key not in self._elsewhere:
-            made = jit(self)
-            made.target = "auto" if key == "auto" else target
-            self._elsewhere[key] = made
+            self._elsewhere[key] = made = jit(self)
+            made.target = target or "auto"
         return self._elsewhere[key]
 
     def _told(self, named: dict[str, object]) -> Any:
@@ -201,15 +199,14 @@ class JITFactory(_ForTargets):
     def for_target(self, target: object, *arguments: object, **named: object) -> Kernel:
         """The kernel for a target (as in `compile`), made once for each set of arguments and machine."""
         found, arch = resolve(target)
-        key = key_of(arguments, named)
-        if key is not None:
-            key = (found.name, arch, key)
-        kernel = self._kernels.get(key) if key is not None else None
+        given = key_of(arguments, named)
+        key = (found.name, arch, given)
+        kernel = self._kernels.get(key)
         if kernel is None:
             with traced_for(arch):
                 traced = self.trace(*arguments, **named)
             kernel = compile(traced, self.out_idx, target, self.schedule)
-            if key is not None:
+            if given is not None:
                 self._kernels[key] = kernel
         return kernel
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 from tilewright.errors import ProgramSyntaxError, Span, near
@@ -30,7 +31,6 @@ SCOPES = {word: scope for scope, word in SCOPE_WORDS.items()}
 
 _FLOATS = {"inf": float("inf"), "nan": float("nan")}
 _DTYPE = re.compile(rf"({'|'.join(ALL)})(x\d+)?")
-
 
 T = TypeVar("T")
 
@@ -150,10 +150,7 @@ class ExpressionParser:
         return self._make(OPERATORS[type(node.ops[0])], *self._pair(node.left, node.comparators[0]))
 
     def read_BoolOp(self, node: ast.BoolOp) -> ir.Expr:
-        result = self.expression(node.values[0])
-        for value in node.values[1:]:
-            result = self._make(OPERATORS[type(node.op)], result, self.expression(value))
-        return result
+        return reduce(partial(self._make, OPERATORS[type(node.op)]), map(self.expression, node.values))
 
     def read_UnaryOp(self, node: ast.UnaryOp) -> ir.Expr:
         if type(node.op) not in OPERATORS:
@@ -203,7 +200,11 @@ class ExpressionParser:
             self._count(node, 1)
             return ir.Cast(dtype(name), self.expression(node.args[0]))
         if name in _FUNCTIONS:
-            return _FUNCTIONS[name](self, node)
+            count, read = _FUNCTIONS[name]
+            self._count(node, count)
+            return read(self, node)
+        if name == "call":
+            return self._named_call(node)
         if name not in INTRINSICS:
             raise self.fail(f"no function {name!r}", node, near(name, list(INTRINSICS)) or None)
         return self._intrinsic(name, node.args, node)
@@ -235,24 +236,20 @@ class ExpressionParser:
         return self._intrinsic(node.args[0].value, node.args[1:], node)
 
     def _extremum(self, node: ast.Call) -> ir.Expr:
-        self._count(node, 2)
         return self._make(_dotted(node.func), *self._pair(*node.args))
 
     def _negation(self, node: ast.Call) -> ir.Expr:
-        self._count(node, 1)
-        return ir.Unary((value := self.expression(node.args[0])).dtype, "neg", value)
+        value = self.expression(node.args[0])
+        return ir.Unary(value.dtype, "neg", value)
 
     def _reinterpret(self, node: ast.Call) -> ir.Expr:
-        self._count(node, 2)
         return ir.Reinterpret(self.dtype(node.args[0]), self.expression(node.args[1]))
 
     def _broadcast(self, node: ast.Call) -> ir.Expr:
-        self._count(node, 2)
         value = self.expression(node.args[0])
         return ir.Broadcast(value.dtype.with_lanes(self.integer(node.args[1])), value)
 
     def _tensor_map(self, node: ast.Call) -> ir.Expr:
-        self._count(node, 1)
         return self.construct(ir.TensorMap, node, self.words(node), dtype("uint64"), self.buffer(node.args[0]))
 
     # Regions and other values
@@ -322,16 +319,16 @@ class ExpressionParser:
     ) -> T:
         """A record of what a call's words say, beside what is `given` and its `own`."""
         known, name = shown_fields(cls), _dotted(call.func)
+        operands = f"its operands: {', '.join(known)}"
         for word in fields.keys() - known.keys():
-            hint = near(word, list(known)) or f"its operands: {', '.join(known)}"
+            hint = near(word, list(known)) or operands
             raise self.fail(f"{name}: got an unexpected keyword argument {word!r}", call, hint)
         try:
             for place in filter(None, set(known.values())):
                 own[place[0]] = place[1](**{word: value for word, value in fields.items() if known[word] == place})
             return cls(*given, **{word: value for word, value in fields.items() if known[word] is None}, **own)
         except TypeError as error:
-            hint = f"its operands: {', '.join(known)}"
-            raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, hint) from None
+            raise self.fail(f"{name}: {str(error).split('() ')[-1]}", call, operands) from None
 
     # Buffers
 
@@ -339,8 +336,7 @@ class ExpressionParser:
         """``dtype[shape]``."""
         if not isinstance(node, ast.Subscript):
             raise self.fail("expected `dtype[shape]`", node)
-        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return self.dtype(node.value), tuple(self.extent(item) for item in items)
+        return self.dtype(node.value), tuple(self.extent(item) for item in items(node.slice))
 
     def made_buffer(self, name: str, node: ast.expr) -> tuple[ir.Buffer, dict[str, ast.expr]] | None:
         """The buffer of ``shared(float16[8], ...)`` or ``view(A, float16[8])``, and the keywords left over."""
@@ -385,15 +381,15 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-_FUNCTIONS: dict[str, Callable[[ExpressionParser, ast.Call], ir.Expr]] = {
-    "min": ExpressionParser._extremum,
-    "max": ExpressionParser._extremum,
-    "neg": ExpressionParser._negation,
-    "reinterpret": ExpressionParser._reinterpret,
-    "broadcast": ExpressionParser._broadcast,
-    "call": ExpressionParser._named_call,
-    "tensor_map": ExpressionParser._tensor_map,
+_FUNCTIONS: dict[str, tuple[int, Callable[[ExpressionParser, ast.Call], ir.Expr]]] = {
+    "min": (2, ExpressionParser._extremum),
+    "max": (2, ExpressionParser._extremum),
+    "neg": (1, ExpressionParser._negation),
+    "reinterpret": (2, ExpressionParser._reinterpret),
+    "broadcast": (2, ExpressionParser._broadcast),
+    "tensor_map": (1, ExpressionParser._tensor_map),
 }
+"""Functions with readers of their own, and how many arguments they take."""
 
 _VALUES: dict[type, Callable[[ExpressionParser, Any], Any]] = {
     ast.Constant: lambda parser, node: node.value,

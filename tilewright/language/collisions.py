@@ -156,9 +156,8 @@ class _Search:
     def _check(self, store: Store, asked: frozenset[Var]) -> None:
         place = frozenset[Var]().union(*map(self._on, store.indices))
         value = self._on(store.value)
-        grows = any(node.buffer is store.buffer for node in find(store.value, Load))
-        differs = store.buffer.scope in OF_THE_BLOCK
-        grows = grows and store.buffer not in self.begun
+        reads = any(node.buffer is store.buffer for node in find(store.value, Load))
+        grows, differs = reads and store.buffer not in self.begun, store.buffer.scope in OF_THE_BLOCK
         self.begun.add(store.buffer)
         for var in self.moving:
             if var not in place and var not in asked and (grows or (differs and var in value)):

@@ -29,7 +29,7 @@ themselves goes to the roles that use it (`sinking`). In roles the thread's inde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -120,10 +120,7 @@ class _Divide:
         if (y, z) == (1, 1):
             return {tx: thread} if first else {}
         rest = thread // x
-        return {
-            tx: thread % x, ty: rest % y,
-            tz: rest // y
-        }  # fmt: skip
+        return {tx: thread % x, ty: rest % y, tz: rest // y}
 
     # Conditions -----------------------------------------------------------------------------------
 
@@ -190,14 +187,11 @@ class _Divide:
                 found[taken] = only.then
             left -= taken
             rest = only.otherwise if left else None
-        return {warps: part for taken, body in found.items() for warps, part in self._further(taken, body, names)}
-
-    def _further(
-        self, warps: frozenset[int], body: ir.Seq, names: dict[ir.Var, ir.Expr]
-    ) -> Iterable[tuple[frozenset[int], ir.Seq]]:
-        """What these warps do, by those of them that do it."""
-        shares = self._shares(body, names, warps) if len(warps) > 1 else None
-        return self._own(shares).items() if shares else ((warps, body),)
+        parts: dict[frozenset[int], ir.Seq] = {}
+        for warps, body in found.items():
+            shares = self._shares(body, names, warps) if len(warps) > 1 else None
+            parts |= self._own(shares) if shares else {warps: body}
+        return parts
 
     def _own(self, shares: dict[frozenset[int], ir.Seq]) -> dict[frozenset[int], ir.Seq]:
         """The same, with names and tiles of its own for each group of warps but the first."""

@@ -79,9 +79,6 @@ class AmdArch(Arch):
         by_waves = self.simd_occupancy(registers) * self.simds // waves
         return min(by_waves, self.core_shared_bytes // shared_bytes) if shared_bytes else by_waves
 
-    def resident_blocks(self, threads: int) -> int | None:
-        return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
-
 
 def _copies(direct: tuple[int, ...]) -> tuple[CopyInstruction, ...]:
     """How operands come into registers, where each lane reads its own elements; and tiles into shared memory, where a

@@ -72,8 +72,9 @@ class Arch:
             raise ValueError(f"impossible machine: {self}")
 
     def resident_blocks(self, threads: int) -> int | None:
-        """The most blocks of so many threads that the machine runs at once; None where that has no meaning."""
-        return None
+        """The most blocks of so many threads that the machine runs at once, whatever else they need; None where nobody
+        knows its cores."""
+        return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
 
     def occupancy(self, threads: int, registers: int, shared_bytes: int) -> int:
         """Blocks of a kernel that one core holds at once; 0 where not even one fits.

@@ -100,13 +100,9 @@ class PackedWeight:
 
     def _repr_html_(self) -> str:
         """For notebooks: what it holds, as a table."""
-        facts = {
-            "shape": f"{self.shape[0]} x {self.shape[1]}",
-            "format": self.format,
-            "layout": self.layout,
-            "device": self.device,
-        }
-        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(str(fact))}</td></tr>" for name, fact in facts.items())
+        held = {name: str(getattr(self, name)) for name in ("format", "layout", "device")}
+        facts = {"shape": f"{self.shape[0]} x {self.shape[1]}", **held}
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>" for name, fact in facts.items())
         return f"<table>{rows}</table>"
 
     @classmethod
@@ -173,8 +169,7 @@ class PackedWeight:
         )
         warnings.warn(
             f"numbers were written to a weight of {self.format} codes, by an adapter that is merged for example: "
-            "they are rounded "
-            "again, and taking the adapter off does not bring back the codes that were there",
+            "they are rounded again, and taking the adapter off does not bring back the codes that were there",
             errors.TilewrightWarning,
             stacklevel=2,
         )

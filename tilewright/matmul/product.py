@@ -238,8 +238,7 @@ class Product:
                 hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that "
                 "of an array",
             )
-        if weight.device != device:
-            arrays.check_device("the weight", weight.held["codes"], "the activations are", device)
+        arrays.check_device("the weight", weight.held["codes"], "the activations are", device)
         facts = weight.facts
         activations = arrays.element_type(x).name if source is None else dtype(source).name
         leading, flat = _flattened(x, facts, activations)
@@ -342,8 +341,7 @@ def _activation_scales(
     """Their kind, the columns of a group, and the scales as a matrix of rows and groups."""
     if scales is None:
         return "none", 0, None
-    if arrays.device_of(scales, "activation_scales") != device:
-        arrays.check_device("activation_scales", scales, "the activations are", device)
+    arrays.check_device("activation_scales", scales, "the activations are", device)
     shape, rows, columns = tuple(scales.shape), math.prod(map(int, leading)), weight.shape[1]
     if scales.size == 1 if not is_torch(scales) else scales.numel() == 1:
         return "tensor", 0, scales.reshape(1, 1)
@@ -388,17 +386,13 @@ def result_type(
     if source.is_float and source.bits >= 16:
         return activations
     unscaled = facts.scale is None and facts.multiplier is None and not facts.factor and kind == "none"
-    return (
-        "int32"
-        if source.is_integer and unscaled and facts.format.is_integer and facts.zeros in ("none", "one")
-        else "float32"
-    )
+    whole_numbers = source.is_integer and facts.format.is_integer and facts.zeros in ("none", "one")
+    return "int32" if unscaled and whole_numbers else "float32"
 
 
 def _check_array(what: str, values: Array | None, expected: tuple[int, ...], device: str) -> None:
     if values is None:
         return
-    if arrays.device_of(values, what) != device:
-        arrays.check_device(what, values, "the activations are", device)
+    arrays.check_device(what, values, "the activations are", device)
     if tuple(values.shape) != expected:
         raise WrongArgumentShape(f"{what} has shape {list(values.shape)}, expected {list(expected)}")

@@ -96,12 +96,12 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         self.block = (1, in_features if group_size in (None, -1, 0) else group_size)
         groups = -(-in_features // self.block[1])
         empty: dict[str, np.ndarray | None] = dict.fromkeys(ARRAYS)
-        if with_scaling is not False and not number_format(W_dtype).is_dense:
+        of = number_format(W_dtype)
+        if with_scaling is not False and not of.is_dense:
             empty["scales"] = np.ones((out_features, groups), dtype(scale_dtype).numpy)
         if with_zeros:
             empty["zeros"] = np.zeros((out_features, groups), np.uint8 if zeros_mode == "quantized" else np.float32)
-        codes = np.zeros((out_features, in_features), number_format(W_dtype).carrier)
-        of = number_format(W_dtype)
+        codes = np.zeros((out_features, in_features), of.carrier)
         if of.unused or not np.isfinite(of.decode(codes[:1, :1])).all():
             codes[:] = of.encode(0.0)
         self._hold(PackedWeight.pack(self._weight(codes, empty)), device)
@@ -220,9 +220,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         ------
         NotRepresentable, CannotQuantize : what does not fit, named.
         """
-        values = as_numpy(weight)
-        of = number_format(self.W_dtype)
-        codes = codes_of(values, of)
+        codes = codes_of(as_numpy(weight), number_format(self.W_dtype))
         if scales is None and "scales" in self._buffers and self.scales is not None:
             raise CannotQuantize(
                 "the layer has scales, none were given", hint="pass scales, or make it with with_scaling=False"
@@ -244,9 +242,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         """
         if is_compiling():
             return self._traced(x, output)
-        if type(x).__name__ == "Proxy" and hasattr(
-            x, "tracer"
-        ):  # `torch.fx.symbolic_trace`: a layer is a leaf, as torch's are
+        # `torch.fx.symbolic_trace`: a layer is a leaf, as torch's are.
+        if type(x).__name__ == "Proxy" and hasattr(x, "tracer"):
             return x.tracer.create_proxy("call_module", x.tracer.path_of_module(self), (x,), {})
         # What was learnt from earlier calls holds for the tensors that they read, and gives no gradients.
         seen = self._seen
@@ -385,12 +382,10 @@ def _is_watched(x: Any) -> bool:
 
 def _quantised(activations: str) -> str | None:
     """What activations are quantised to, for a declared type of activations."""
-    name = number_format(activations).name if activations not in ("int8",) else "int8"
     known = {"int8": "int8", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
-    if name in known:
-        return known[name]
-    if name in ("float16", "bfloat16", "float32", "float64"):
-        return None
+    name = number_format(activations).name
+    if name in known or name in ("float16", "bfloat16", "float32", "float64"):
+        return known.get(name)
     raise Unsupported(f"a Linear with activations of {activations}", ("floats", *known))
 
 

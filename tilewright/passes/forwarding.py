@@ -7,7 +7,7 @@ blocks are one thread, `forward_stores` for what single stores leave. Which oper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.ir import has_effect, of_views, root, same, substitute, touched
@@ -75,14 +75,6 @@ def filling(statement: ir.Statement, tile: ir.Buffer) -> Filled | None:
     return Filled(statement, tile, store.indices, store.value) if whole else None
 
 
-def is_lasting(value: ir.Expr, written: Collection[ir.Buffer]) -> bool:
-    """Whether a value is that of tensors which the kernel does not write, so that it is the same wherever it is asked
-    for."""
-    loads = [node.buffer for node in find(value, ir.Load)]
-    lasting = all(buffer.scope == "global" and root(buffer) not in written for buffer in loads)
-    return bool(loads) and lasting and not has_effect(value)
-
-
 class Forwarding:
     """Walks sequences with what is known of memory."""
 
@@ -147,8 +139,11 @@ class ForwardingTiles(Forwarding, Rewriter):
         raise NotImplementedError
 
     def repeats(self, filled: Filled) -> bool:
-        """Whether what a tile is filled with is at hand wherever it is asked for."""
-        return is_lasting(filled.value, self.written)
+        """Whether what a tile is filled with is at hand wherever it is asked for: that of tensors which the kernel
+        does not write."""
+        loads = [node.buffer for node in find(filled.value, ir.Load)]
+        lasting = all(buffer.scope == "global" and root(buffer) not in self.written for buffer in loads)
+        return bool(loads) and lasting and not has_effect(filled.value)
 
     def may_ask(self, statement: ir.Statement, tile: ir.Buffer) -> bool:
         """Whether a statement may read a tile's elements from where they came from."""

@@ -97,16 +97,12 @@ class Steps:
         if type(like) is np.ndarray:
             self.made.append(f"{name} = empty({shape}, {dtype})")
         else:
-            self.names[strides], allocate = tuple(like.stride()), _quick_allocator(like.device.type)
-            given = f"{shape}, {strides}, {dtype}"
-            if allocate is None:
-                allocate, given = (
-                    sys.modules["torch"].empty_strided,
-                    f"{shape}, {strides}, dtype={dtype}, device=device",
-                )
-                self.names["device"] = like.device
-            self.names["allocate"] = allocate
-            self.made.append(f"{name} = allocate({given})")
+            quick = _quick_allocator(like.device.type)
+            self.names |= {strides: tuple(like.stride()), "device": like.device}
+            self.names["allocate"] = quick or sys.modules["torch"].empty_strided
+            self.made.append(
+                f"{name} = allocate({shape}, {strides}, {dtype if quick else f'dtype={dtype}, device=device'})"
+            )
         self.made.append(f"p{name} = {address_text(like, name)}")
         return f"p{name}"
 
@@ -128,10 +124,9 @@ class Steps:
     def _address_tests(self) -> list[str]:
         """Freed tensors have no address, and those on ``meta`` look like a CPU's."""
         lines = [f"if not ({' and '.join(self._held)}): return MISSED"] if self._held else []
-        for widest in {widest for _, widest in self.tests.values() if widest > 1}:
+        for widest in {widest for rest, widest in self.tests.values() if not rest and widest > 1}:
             even = [text for text, test in self.tests.items() if test == (0, widest)]
-            if even:
-                lines.append(f"if ({' | '.join(even)}) & {widest - 1}: return {self._otherwise}")
+            lines.append(f"if ({' | '.join(even)}) & {widest - 1}: return {self._otherwise}")
         for text, (rest, widest) in self.tests.items():
             if rest:
                 lines.append(f"if {text} % {widest} != {rest}: return {self._otherwise}")

@@ -51,20 +51,20 @@ def from_marlin(qweight: object, scales: object, *, bits: int = 4, name: str = "
         )
     factors = expect(f"{name}.scales", scales, FLOATS, [None, N], "[K / group, N]")
     group = group_size(f"{name}.scales", K, factors.shape[0])
-    tiles = fields(words, 4, 2 * N * 8).reshape(K // ROWS, N // COLUMNS, ROWS * COLUMNS)[:, :, _places()]
-    codes = tiles.reshape(K // ROWS, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3).reshape(N, K)
-    codes, factors, zeros = np.ascontiguousarray(codes), _in_order(factors), np.full((1, 1), 8, np.uint8)
+    codes, factors, zeros = _of_tiles(words, 4, N, sparse=False), _in_order(factors), np.full((1, 1), 8, np.uint8)
     return assemble(codes, "uint4", scales=factors, zeros=zeros, zeros_mode="quantized", block=(1, group), name=name)
 
 
-def _places() -> np.ndarray:
-    """Which nibble of a tile holds each element, ``[64 * 16]``, a column's 16 elements of K side by side."""
-    nibble = np.arange(ROWS * COLUMNS)
-    word, e = nibble // 8, np.array(ORDER)[nibble % 8]
-    t, j = word // 4, word % 4
+def _of_tiles(words: np.ndarray, bits: int, N: int, sparse: bool) -> np.ndarray:
+    """Codes ``[N, elements of K]``: which field of a tile holds each of them `from_marlin` and `from_marlin_24` say."""
+    p = np.arange(ROWS * COLUMNS)
+    e = np.array(ORDER)[p % 8] if bits == 4 else 4 * (p // 4 % 2) + np.array((0, 2, 1, 3))[p % 4]
+    t, j = p // 32, p // 8 % 4
     k = 2 * (t % 4) + e % 2 + 8 * (e // 2 % 2)
-    n = 16 * j + t // 4 + 8 * (e // 4)
-    return np.argsort(n * ROWS + k)
+    n = 8 * (t // 4) + 4 * (e // 4) + j if sparse else 16 * j + t // 4 + 8 * (e // 4)
+    tiles = fields(words, bits, N * ROWS).reshape(-1, N // COLUMNS, p.size)[:, :, np.argsort(n * ROWS + k)]
+    codes = tiles.reshape(-1, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3)
+    return np.ascontiguousarray(codes).reshape(N, -1)
 
 
 def _in_order(scales: np.ndarray) -> np.ndarray:
@@ -121,12 +121,7 @@ def from_marlin_24(
         raise InvalidTensor(f"{name}.scale_packed has two groups, whose order is one thing to the writer, one to vLLM")
     group = group_size(f"{name}.scale_packed", K, len(factors))
     where = expect(f"{name}.meta", meta, ["int16"], [K // 32, 2 * N], "[K / 32, 2 * N]").reshape(-1)[_meta(N, K)]
-    p = np.arange(ROWS * COLUMNS)
-    e = np.array(ORDER)[p % 8] if bits == 4 else 4 * (p // 4 % 2) + np.array((0, 2, 1, 3))[p % 4]
-    t, j = p // 32, p // 8 % 4
-    places = np.argsort((8 * (t // 4) + 4 * (e // 4) + j) * ROWS + 2 * (t % 4) + e % 2 + 8 * (e // 2 % 2))
-    tiles = fields(words, bits, N * ROWS).reshape(K // 32, N // COLUMNS, ROWS * COLUMNS)[:, :, places]
-    kept = tiles.reshape(K // 32, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3).reshape(N, K // 2)
+    kept = _of_tiles(words, bits, N, sparse=True)
     half, nibbles = np.uint8(1 << (bits - 1)), np.ascontiguousarray(where).view(np.uint8)
     if (((nibbles & 3) == (nibbles >> 2 & 3)) | ((nibbles >> 4 & 3) == nibbles >> 6)).any():
         raise InvalidTensor(f"{name}.meta puts two numbers in one place")

@@ -15,7 +15,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8, DType, dtype
 from tilewright.layout.panels import PanelLayout
 from tilewright.machine.dot import DotInstruction, OperandPlan
-from tilewright.targets.cpu.prefetch import Prefetch, prefetch_line
+from tilewright.targets.cpu.prefetch import FIRST_LEVEL, Prefetch
 from tilewright.targets.cpu.vectors import loop, reinterpret, splat, splat_const
 
 TILE_AHEAD = 64
@@ -257,7 +257,7 @@ class PanelRight:
                 first = self.place(vector, ir.const(0)) + distance + done * (count * size)
 
             def line(number: ir.Expr) -> list[ir.Statement]:
-                return [prefetch_line(self.memory, first + number * size)]
+                return [FIRST_LEVEL.line(self.memory, first + number * size)]
 
             return loop("line", 0, count, line, "unroll")
 

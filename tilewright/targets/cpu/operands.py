@@ -86,20 +86,16 @@ class Operands:
         op, wanted = self.op, self.plan.instruction.broadcast
         at = lambda i, k: full_index(op.a, (k, i) if op.transpose_a else (i, k))  # noqa: E731
         in_order = self.plan.instruction.depth == 1 or not op.transpose_a
-        if self.plan.left_offset:
-            flip = ir.const(self.plan.left_offset, wanted)
-            copy = self._scratch(
-                "left",
-                (op.m, op.k),
-                wanted,
-                lambda i, k: ir.binary("xor", reinterpret(ir.Load(op.a.dtype, op.a.buffer, at(i, k)), wanted), flip),
-            )
-            return Left(copy, lambda i, k: (i, k))
-        as_is = op.a.dtype == wanted and in_order and not op.a.buffer.packed
+        flip = ir.const(self.plan.left_offset, wanted) if self.plan.left_offset else None
+        as_is = flip is None and op.a.dtype == wanted and in_order and not op.a.buffer.packed
         if as_is and self._k_inside() and self._begins_inside(op.a):
             return Left(self._own_view(op.a.buffer), at)
-        copy = self._scratch("left", (op.m, op.k), wanted, lambda i, k: ir.Load(op.a.dtype, op.a.buffer, at(i, k)))
-        return Left(copy, lambda i, k: (i, k))
+
+        def value(i: ir.Expr, k: ir.Expr) -> ir.Expr:
+            loaded = ir.Load(op.a.dtype, op.a.buffer, at(i, k))
+            return loaded if flip is None else ir.binary("xor", reinterpret(loaded, wanted), flip)
+
+        return Left(self._scratch("left", (op.m, op.k), wanted, value), lambda i, k: (i, k))
 
     def _k_inside(self) -> bool:
         """Whether runs of k of a lie in memory one beside the other, and none reaches beyond the buffer."""
@@ -178,8 +174,11 @@ class Operands:
             value = ir.binary("add", ir.cast(value, stored), ir.const(offset % 256, stored))
         store = ir.Store(memory, (layout.position(n, k),), value)
         fill = ir.Parallel((n, k), (op.n, op.k), ir.seq(store), span=op.span)
-        padding = _zeros(memory, layout.size) if op.n % self.lanes else []
-        self.before += [ir.Allocate(memory), *padding, fill]
+        self.before.append(ir.Allocate(memory))
+        if op.n % self.lanes:  # padding is never read uninitialised
+            place = ir.Var(INT32, "at")
+            self.before.append(ir.Parallel((place,), (layout.size,), ir.seq(ir.Store(memory, (place,), zero(stored)))))
+        self.before.append(fill)
         plan = OperandPlan(instruction, 0) if offset else self.plan
         return PanelRight(memory, layout, stored, plan, ir.const(0), ir.const(0))
 
@@ -399,9 +398,3 @@ def _rows_of_memory(region: ir.Region) -> bool:
     size, extent, start = buffer.shape[-1], region.extents[-1], region.starts[-1]
     whole = isinstance(size, int) and isinstance(extent, int) and size % extent == 0 and is_multiple(start, extent)
     return unit and (whole or buffer.scope != "global") and not buffer.packed and not buffer.dtype.is_packed
-
-
-def _zeros(memory: ir.Buffer, size: int) -> list[ir.Statement]:
-    """Zeros, so that padding is never read uninitialised."""
-    at = ir.Var(INT32, "at")
-    return [ir.Parallel((at,), (size,), ir.seq(ir.Store(memory, (at,), zero(memory.dtype))))]

@@ -28,7 +28,8 @@ class Prefetch:
 
     def line(self, buffer: Buffer, *indices: Extent) -> Statement:
         """Prefetch the line of one element, which need not exist."""
-        return prefetch_line(buffer, *indices, function=self.function)
+        place = Region(buffer, tuple(map(expr, indices)), (1,) * len(indices))
+        return Evaluate(Call(INT32, self.function, (place,)))
 
 
 FIRST_LEVEL = Prefetch("prefetch", 1024)
@@ -41,9 +42,3 @@ def prefetch_of(arch: Arch) -> Prefetch:
     if arch.has("wide_first_level"):
         return FIRST_LEVEL_EARLY
     return SECOND_LEVEL if arch.has("far_requests") else FIRST_LEVEL
-
-
-def prefetch_line(buffer: Buffer, *indices: Extent, function: str = "prefetch") -> Statement:
-    """Prefetch the line of an element."""
-    place = Region(buffer, tuple(map(expr, indices)), (1,) * len(indices))
-    return Evaluate(Call(INT32, function, (place,)))

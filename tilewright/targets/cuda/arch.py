@@ -90,10 +90,6 @@ class CudaArch(Arch):
         """Shared memory that a block may have so that `min_blocks` fit a multiprocessor."""
         return self.shared_per_multiprocessor // min_blocks - RESERVED_SHARED
 
-    def resident_blocks(self, threads: int) -> int | None:
-        """The most blocks of so many threads that the machine runs at once, whatever else they need."""
-        return self.cores * self.occupancy(threads, 1, 0) if self.cores else None
-
     def occupancy(self, threads: int, registers: int, shared_bytes: int, barriers: int = 1) -> int:
         """Blocks of a kernel that a multiprocessor holds at once; 0 where not even one fits.
 

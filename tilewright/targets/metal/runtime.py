@@ -21,6 +21,7 @@ import numpy as np
 from tilewright.errors import MissingCapability
 from tilewright.ir import Buffer, Function, Var, counted_workspaces, entry_parameters, kernels, written_parameters
 from tilewright.machine.arch import Arch
+from tilewright.runtime.tensors import is_mlx
 from tilewright.targets.base import Promised
 from tilewright.targets.gpu.emit import kernel_parameters
 from tilewright.targets.gpu.host import HostProgram
@@ -153,11 +154,6 @@ def _argument(value: Any) -> Any:
         return float(value)
     number = int(value)
     return number - (1 << 64) if number >= 1 << 63 else number
-
-
-def is_mlx(value: object) -> bool:
-    """Whether a value is an array of MLX's, without importing it."""
-    return type(value).__module__ == "mlx.core"
 
 
 def _torch_with_mps(name: str) -> Any:

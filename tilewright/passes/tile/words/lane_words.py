@@ -58,12 +58,10 @@ def _combined(value: ir.Expr, op: str, kernel: ir.Kernel) -> tuple[list[ir.State
     """The values of a warp's lanes in every lane, in the order of a butterfly, as GPUs do it."""
     pool, number = _pool(value, kernel), _number(kernel)
     before: list[ir.Statement] = [ir.Allocate(pool)]
-    distance = ir.WARP // 2
-    while distance:
+    for distance in (16, 8, 4, 2, 1):
         own = ir.Var(value.dtype, "own")
         before += [ir.Let(own, value), *_shown(pool, own, kernel)]
         value = ir.binary(op, own, ir.load(pool, ir.binary("xor", number, ir.const(distance))))
-        distance //= 2
     return before, value
 
 
