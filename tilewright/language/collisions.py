@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.interpreter.iterations import told_apart
-from tilewright.interpreter.over_threads import over_threads
-from tilewright.ir import Call, Evaluate, key
+from tilewright.interpreter.iterations import is_sum, told_apart
+from tilewright.interpreter.over_threads import may_hold, over_threads
+from tilewright.ir import Call, Evaluate, Parallel, Unary, key
+from tilewright.ir.dtypes import BOOL
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
 from tilewright.ir.walking import children, find, walk
@@ -55,26 +56,11 @@ def check_together(body: Seq) -> None:
 def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
     """Refuse elements that one iteration stores to and another one reads, where no condition keeps them apart.
 
+    Sums in fragments are left until it is known which thread does an iteration (`sums_of_several`).
+
     Raises
     ------
     IterationsDepend
-    """
-    store = first_out_of_order(variables, extents, body)
-    if store is not None:
-        raise IterationsDepend(store.buffer.name, span=store.span)
-
-
-def first_out_of_order(
-    variables: Sequence[Var], extents: Sequence[Extent], body: Seq, threads: np.ndarray | None = None
-) -> Store | None:
-    """A store to an element that an iteration of another thread reads, where no condition keeps them apart.
-
-    Sums in fragments are left until it is known which thread does an iteration: one that does all of an element's does
-    them in order.
-
-    Parameters
-    ----------
-    threads : the thread of each iteration, an axis for each variable; None where each is taken for one of its own.
     """
     statements = body.statements if 0 not in extents else ()
     accesses = [access for statement in statements for access in certain_accesses(statement)]
@@ -92,10 +78,40 @@ def first_out_of_order(
                 if same and store.buffer.scope == "fragment":
                     continue  # a thread changes the elements that it holds in order
                 iterations = iterations or _iterations(variables, extents, body)
-                doing = None if threads is None else threads[tuple(iterations[var] for var in variables)]
-                if _is_of_another(load, store, iterations, doing):
-                    return store
-    return None
+                number = np.arange(next(iter(iterations.values())).size)
+                if _is_of_another(load, store, iterations, number):
+                    raise IterationsDepend(store.buffer.name, span=store.span)
+
+
+def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Store]:
+    """Sums in shared tiles to which several threads add, unless conditions that the iteration decides leave them to
+    one: a thread does all of its iterations in order.
+
+    Parameters
+    ----------
+    threads : the thread of each iteration, an axis for each variable; None where each is taken for one of its own.
+    """
+    iterations = _iterations(loop.vars, loop.extents, loop.body)
+    number = np.arange(next(iter(iterations.values())).size)
+    doing = number if threads is None else threads[tuple(iterations[var] for var in loop.vars)]
+    for store, conditions in _conditional(loop.body, ()):
+        if store.buffer.scope == "shared" and is_sum(store) and not told_apart(store.indices, loop.vars):
+            held = [np.broadcast_to(may_hold(one, iterations), number.shape) for one in conditions]
+            at = np.flatnonzero(np.all(held, axis=0)) if held else number
+            if at.size and _is_of_another(store, store, {var: line[at] for var, line in iterations.items()}, doing[at]):
+                yield store
+
+
+def _conditional(node: object, conditions: tuple[Expr, ...]) -> Iterator[tuple[Store, tuple[Expr, ...]]]:
+    """Stores at or below a node, with the conditions around them."""
+    if isinstance(node, Store):
+        yield node, conditions
+    elif isinstance(node, If):
+        yield from _conditional(node.then, (*conditions, node.condition))
+        yield from _conditional(node.otherwise, (*conditions, Unary(BOOL, "not", node.condition)))
+    elif isinstance(node, Statement):
+        for child in children(node):
+            yield from _conditional(child, conditions)
 
 
 def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:
@@ -113,9 +129,8 @@ def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
     return found
 
 
-def _is_of_another(load: Load, store: Store, iterations: Mapping[Var, np.ndarray], threads: np.ndarray | None) -> bool:
-    """Whether what some iteration reads is certainly what another one, of another thread, stores to."""
-    number = np.arange(next(iter(iterations.values())).size) if threads is None else threads
+def _is_of_another(load: Load | Store, store: Store, iterations: Mapping[Var, np.ndarray], number: np.ndarray) -> bool:
+    """Whether what some iteration reads is certainly what another one, of another number, stores to."""
     places = np.zeros(2 * number.size, np.int64)
     for pair in zip(store.indices, load.indices, strict=True):
         values = [over_threads(index, iterations) for index in pair]

@@ -64,3 +64,36 @@ def test_several_threads_have_no_order(of_author, part, target):
     with pytest.raises(IterationsDepend, match="one iteration reads an element of 'each'") as refused:
         tilewright.compile(maxima(of_author, part), target=target)
     assert "place] = T.max(each[" in str(refused.value) and "annotate a layout of 'each' by which" in str(refused.value)
+
+
+@pytest.mark.parametrize("how", ["of a number", "in a choice", "of an iteration", "otherwise"])
+def test_conditions_keep_threads_apart_where_the_iteration_decides_them(how):
+    """What numbers decided was never asked: threads added to one element at once."""
+
+    @T.prim_func
+    def program(X: T.Tensor((32, 64), "float32"), O: T.Tensor((32,), "float32")):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_fragment((32, 64), "float32")
+            row = T.alloc_fragment((32,), "float32")
+            T.copy(X, x)
+            T.clear(row)
+            for i, j in T.Parallel(32, 64):
+                at = (i + j) % 32
+                if how == "in a choice":
+                    row[at] = T.if_then_else(x[i, j] > 0, row[at] + x[i, j], row[at])
+                elif how == "otherwise":
+                    if j > 0:
+                        x[i, j] = 0
+                    else:
+                        row[at] = row[at] + x[i, j]
+                elif x[i, j] > 0 if how == "of a number" else j == 3:
+                    row[at] = row[at] + x[i, j]
+            T.copy(row, O)
+
+    if how in ("of a number", "in a choice"):
+        with pytest.raises(IterationsDepend, match="an element of 'row'"):
+            tilewright.compile(program, target="cuda -arch=sm_90a")
+        return
+    given, found = np.random.default_rng(5).standard_normal((32, 64)).astype(np.float32), np.zeros(32, np.float32)
+    tilewright.compile(program, target="cuda -arch=sm_90a").emulate(given, found)
+    np.testing.assert_array_equal(found, given[:, 0] if how == "otherwise" else np.roll(given[:, 3], 3))

@@ -22,7 +22,7 @@ from tilewright.interpreter.iterations import has_sums
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed
 from tilewright.ir.walking import declared, find, walk
-from tilewright.language.collisions import first_out_of_order
+from tilewright.language.collisions import sums_of_several
 from tilewright.language.mistakes_of_scopes import IterationsDepend
 from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
 from tilewright.machine.arch import Arch
@@ -344,16 +344,14 @@ class _Inference:
             if found.layout is not None and has_sums(found.loop, "shared"):
                 alone = not flow.has_copies(found.layout)
                 threads = found.layout.table(THREAD) if alone else None
-                store = first_out_of_order(found.loop.vars, found.shape, found.loop.body, threads)
-                if store is not None:
-                    name = self._named_by_author(store.buffer)
-                    raise IterationsDepend(name, span=store.span, hint=ONE_THREAD.format(name))
+                for store in sums_of_several(found.loop, threads):
+                    for name in self._passing_through(store.buffer):
+                        raise IterationsDepend(name, span=store.span, hint=ONE_THREAD.format(name))
 
-    def _named_by_author(self, tile: ir.Buffer) -> str:
-        """The name of a shared tile, or of the fragment that passes through it."""
+    def _passing_through(self, tile: ir.Buffer) -> list[str]:
+        """The name of the author's fragment that passes through a shared tile; none where the tile is the author's."""
         copied = [one.value for one in find(self.kernel.body, ir.Store) if one.buffer is tile]
-        loads = (one for one in copied if isinstance(one, ir.Load) and one.buffer in self.exchanged)
-        return next((one.buffer.name for one in loads), tile.name)
+        return [one.buffer.name for one in copied if isinstance(one, ir.Load) and one.buffer in self.exchanged]
 
     def _shared(self) -> None:
         matrix: set[ir.Buffer] = set()
