@@ -133,6 +133,41 @@ def test_results_rounded_in_a_direction(direction):
         assert row.tolist() == wanted, name
 
 
+@pytest.mark.parametrize("direction", ["rz", "ru", "rd"])
+def test_doubles_rounded_in_a_direction(direction):
+    """Numbers of all sizes, the smallest and the greatest too: next to the result, on its side, lies the exact one."""
+    exact = {
+        "__dadd": lambda x, y: x + y,
+        "__dsub": lambda x, y: x - y,
+        "__dmul": lambda x, y: x * y,
+        "__ddiv": lambda x, y: x / y,
+        "__drcp": lambda x, y: 1 / x,
+        "__dsqrt": None,
+    }
+    given = np.random.default_rng(6).integers(0, 2**63, (2, 64), dtype=np.uint64).view(np.float64)
+    given[~np.isfinite(given)] = 3
+    given[1, ::4] = 1 / given[0, ::4]
+    given[:, 1::8] = np.random.default_rng(7).standard_normal((2, 8))
+    given[:, 2::8] = np.abs(given[:, 2::8]) * np.array([1e-300, 1e-20])[:, None] % 1e-300
+    given[given == 0], given[np.isinf(given)] = 5e-324, 7
+    source = ["def program(A, C):", "    A: T.Tensor((2, 64), 'float64'); C: T.Tensor((6, 64), 'float64')"]
+    source += ["    with T.Kernel(1, threads=64):", "        tx = T.get_thread_binding()"]
+    for place, name in enumerate(exact):
+        operands = "T.abs(A[0, tx])" if name == "__dsqrt" else "A[0, tx]" if name == "__drcp" else "A[0, tx], A[1, tx]"
+        source.append(f"        C[{place}, tx] = T.call_extern('float64', '{name}_{direction}', {operands})")
+    found = np.zeros((6, 64))
+    run("\n".join(source), given, found)
+    for row, (name, formula) in zip(found, exact.items()):
+        for got, x, y in zip(row, *given):
+            right = Fraction(abs(x)) if formula is None else formula(Fraction(x), Fraction(y))
+            down = direction == "rd" or (direction == "rz" and right > 0)
+            ends = (got, math.nextafter(got, math.inf)) if down else (math.nextafter(got, -math.inf), got)
+            low, high = (end if np.isinf(end) else Fraction(end) for end in ends)
+            if formula is None:
+                low, high = (end * abs(end) for end in (low, high))
+            assert (low <= right < high) if down else (low < right <= high), (name, x, y, got)
+
+
 def test_threads_of_a_warp():
     @T.prim_func
     def main(A: T.Tensor((64,), "int32"), C: T.Tensor((7, 64), "int32")):

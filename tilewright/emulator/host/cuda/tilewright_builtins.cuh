@@ -75,12 +75,52 @@ template <Rounding HOW> TW_DEVICE double whole(double x) {
   TW_DEVICE long long __double2ll_##HOW(double x) { return tw::convert<int64_t>(tw::whole<tw::Rounding::HOW>(x)); }
 TW_ROUNDED(rn) TW_ROUNDED(rz) TW_ROUNDED(ru) TW_ROUNDED(rd)
 #undef TW_ROUNDED
-TW_DEVICE double __dadd_rn(double x, double y) { return x + y; }
-TW_DEVICE double __dsub_rn(double x, double y) { return x - y; }
-TW_DEVICE double __dmul_rn(double x, double y) { return x * y; }
-TW_DEVICE double __ddiv_rn(double x, double y) { return x / y; }
-TW_DEVICE double __drcp_rn(double x) { return 1.0 / x; }
-TW_DEVICE double __dsqrt_rn(double x) { return ::sqrt(x); }
+
+// The same of doubles: which side of the exact result the nearest one lies on, asked of significands of 0.25 to 1, where nothing is too small.
+namespace tw {
+TW_DEVICE double significand(double x, int& exponent) { return x == 0 || x - x != 0 ? x : __builtin_frexp(x, &exponent); }
+template <Rounding HOW> TW_DEVICE double directed(double near, double missing) {
+  const bool down = HOW == Rounding::rd || (HOW == Rounding::rz && (near != 0 ? near > 0 : missing > 0));
+  if (HOW == Rounding::rn || (down ? !(missing < 0) : !(missing > 0))) return near;
+  return ::nextafter(near, down ? -__builtin_inf() : __builtin_inf());
+}
+// What is missing where finite operands give more than the greatest number: the result is too large.
+TW_DEVICE bool overflown(double result, double x, double y) { return result - result != 0 && result == result && x - x == 0 && y - y == 0; }
+template <Rounding HOW> TW_DEVICE double sum(double x, double y) {
+  const double near = x + y;
+  if (HOW == Rounding::rd && near == 0 && (x != 0 || negative(x) != negative(y))) return -0.0;
+  return directed<HOW>(near, overflown(near, x, y) ? -near : nearest_sum(x, y).missing);
+}
+template <Rounding HOW> TW_DEVICE double product(double x, double y) {
+  int of_x = 0, of_y = 0;
+  const double near = x * y, a = significand(x, of_x), b = significand(y, of_y), exact = a * b;
+  return directed<HOW>(near, overflown(near, x, y) ? -near : (exact - ::ldexp(near, -of_x - of_y)) + ::fma(a, b, -exact));
+}
+template <Rounding HOW> TW_DEVICE double ratio(double x, double y) {
+  int of_x = 0, of_y = 0;
+  const double near = x / y, a = significand(x, of_x), b = significand(y, of_y);
+  if (y == 0 || y - y != 0) return near;
+  const double rest = ::fma(-::ldexp(near, of_y - of_x), b, a);
+  return directed<HOW>(near, overflown(near, x, y) ? -near : b < 0 ? -rest : rest);
+}
+template <Rounding HOW> TW_DEVICE double root(double x) {
+  int of_x = 0;
+  double a = significand(x, of_x);
+  const int half = of_x >> 1;
+  a = ::ldexp(a, of_x - 2 * half);
+  const double near = ::sqrt(x), found = ::ldexp(near, -half);
+  return directed<HOW>(near, x > 0 ? ::fma(-found, found, a) : 0.0);
+}
+}  // namespace tw
+#define TW_ROUNDED(HOW)                                                                                   \
+  TW_DEVICE double __dadd_##HOW(double x, double y) { return tw::sum<tw::Rounding::HOW>(x, y); }          \
+  TW_DEVICE double __dsub_##HOW(double x, double y) { return tw::sum<tw::Rounding::HOW>(x, -y); }         \
+  TW_DEVICE double __dmul_##HOW(double x, double y) { return tw::product<tw::Rounding::HOW>(x, y); }      \
+  TW_DEVICE double __ddiv_##HOW(double x, double y) { return tw::ratio<tw::Rounding::HOW>(x, y); }        \
+  TW_DEVICE double __drcp_##HOW(double x) { return tw::ratio<tw::Rounding::HOW>(1.0, x); }                \
+  TW_DEVICE double __dsqrt_##HOW(double x) { return tw::root<tw::Rounding::HOW>(x); }
+TW_ROUNDED(rn) TW_ROUNDED(rz) TW_ROUNDED(ru) TW_ROUNDED(rd)
+#undef TW_ROUNDED
 TW_DEVICE double __fma_rn(double x, double y, double z) { return ::fma(x, y, z); }
 TW_DEVICE double __int2double_rn(int x) { return x; }
 TW_DEVICE double __uint2double_rn(unsigned x) { return x; }
