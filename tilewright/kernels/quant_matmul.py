@@ -241,11 +241,9 @@ def quant_matmul(
     floats = tilewright.dtype(weights).is_float or fractions
     operand = "int8" if not floats and (quantise or activations == "int8") else "float32"
     each = 2 if epilogue.pairs else 1
-    whole_zero = zero is not None and zero == int(zero)
-    begins_shifted = (
-        has_zeros and (whole_zero or (zero is not None and operand == "float32")) and _is_processor(T.machine())
-    )
-    by_columns = zero is None and not rescale and least == 0 and _is_processor(T.machine())
+    processor = _is_processor(T.machine())
+    begins_shifted = processor and has_zeros and zero is not None and (operand == "float32" or zero == int(zero))
+    by_columns = processor and zero is None and not rescale and least == 0
     taken_after = has_zeros and not begins_shifted and not by_columns
     sum_type = "int32" if begins_shifted and operand == "int8" else "float32"
     tiles = by_tiles(T.machine(), operand)

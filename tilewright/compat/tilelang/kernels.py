@@ -6,6 +6,7 @@ import functools
 import inspect
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -52,13 +53,9 @@ class JITKernel:
         latency: float | None = None,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        flags = compile_flags
-        made = (
-            func
-            if isinstance(func, Kernel)
-            else compile(func, out_idx, target=target, pass_configs=pass_configs, compile_flags=flags)
-        )
-        self.kernel: Kernel = made if isinstance(made, Kernel) else made.kernel
+        if not isinstance(func, Kernel):
+            func = compile(func, out_idx, target=target, pass_configs=pass_configs, compile_flags=compile_flags).kernel
+        self.kernel: Kernel = func
         self.latency, self.config = latency, config
         self.ref_latency: float | None = None
 
@@ -184,8 +181,7 @@ class JITKernel:
         write_text(Path(path), self.kernel.ptx())
 
     def get_kernel_source(self, kernel_only: bool = True) -> str:
-        """The emitted text, with CUDA's own words for the head of a kernel; the host's part is in it where there is
-        one."""
+        """The emitted text, with CUDA's own words for the head of a kernel, and the host's part where there is one."""
         return source_of(self.kernel)
 
     def get_host_source(self) -> str:
@@ -212,8 +208,7 @@ class JITKernel:
 
 
 class Decorated(JITKernel):
-    """What `jit` makes of a `T.prim_func`: called without arguments it gives its kernel, as factories do; with them it
-    runs."""
+    """What `jit` makes of a `T.prim_func`: calls without arguments give its kernel, as factories do; others run it."""
 
     def __call__(self, *arguments: object, **named: object) -> Any:
         return super().__call__(*arguments, **named) if arguments or named else JITKernel(self.kernel)
@@ -275,23 +270,16 @@ def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool)
     """Kernels whose binaries are built together; None for those that fail, where that is asked for."""
 
     def attempt(step: Callable[[], Made]) -> Made | None:
-        try:
+        with suppress(*[Exception] if ignore_error else []):
             return step()
-        except Exception:
-            if not ignore_error:
-                raise
-            return None
+        return None
 
     made = [attempt(make) for make in makers]
-    for one in made:
-        if one is not None:
-            one.kernel.begin()
+    for one in filter(None, made):
+        one.kernel.begin()
     if not ignore_error:
         return made
-    return [
-        one if one is not None and attempt(functools.partial(getattr, one.kernel, "path")) is not None else None
-        for one in made
-    ]
+    return [one and attempt(functools.partial(getattr, one.kernel, "path")) and one for one in made]
 
 
 class JITImpl:
@@ -366,9 +354,8 @@ class JITImpl:
         """What tells the kernels of this function apart."""
         bound = self.signature.bind(*arguments, **named)
         bound.apply_defaults()
-        shapes = (
-            (tuple(one.shape), str(one.dtype)) if hasattr(one, "shape") else one for one in bound.arguments.values()
-        )
+        given = bound.arguments.values()
+        shapes = ((tuple(one.shape), str(one.dtype)) if hasattr(one, "shape") else one for one in given)
         return tuple(zip(bound.arguments, map(str, shapes)))
 
 
@@ -392,9 +379,7 @@ def jit(
 
     def decorate(function: Any) -> object:
         if isinstance(function, (PrimFunc, Function)):
-            flags = compile_flags
-            made = compile(function, out_idx, target=target, pass_configs=pass_configs, compile_flags=flags)
-            return Decorated(made.kernel)
+            return Decorated(function, out_idx, target=target, pass_configs=pass_configs, compile_flags=compile_flags)
         said = {"target_host": target_host, "execution_backend": execution_backend, "verbose": verbose}
         said |= {"debug_root_path": debug_root_path, "compile_flags": compile_flags}
         return JITImpl(function, out_idx, request(target), pass_configs=dict(pass_configs or {}), **said)

@@ -34,7 +34,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from tilewright.errors import Span, TilewrightError
+from tilewright.errors import TilewrightError
 from tilewright.interpreter.varying import PRIVATE, find_varying, is_exchange
 from tilewright.ir import (
     BOOL,
@@ -161,9 +161,8 @@ class _Threads:
         found: set[ir.Buffer] = set()
         for statement in body.statements:
             if isinstance(statement, ir.Allocate):
-                found |= (
-                    {statement.buffer} if statement.initial is not None and self.varies(statement.initial) else set()
-                )
+                if statement.initial is not None and self.varies(statement.initial):
+                    found.add(statement.buffer)
             elif not self.synchronizes(statement):
                 if self.varies(statement):
                     stores = (one.buffer for one in find(statement, ir.Store) if one.buffer.scope in PRIVATE)
@@ -328,31 +327,21 @@ class _Threads:
         if not body:
             return before
         made = [*before, self._over_threads(body)]
-        if self.running is not None and any(isinstance(node, ir.Return) for s in body for node in walk(s)):
-            made += self._leave_when_all_have(body[0].span)
+        if self.running is not None and any(holds(one, ir.Return) for one in body):  # the block is done with the last
+            left, noted = self._any_thread("left", ir.load(self.running, self.number), first=True)
+            made += [*noted, ir.If(ir.Unary(BOOL, "not", left), ir.seq(ir.Return()), span=body[0].span)]
         return made
-
-    def _leave_when_all_have(self, span: Span | None) -> list[ir.Statement]:
-        """The block is done where no thread is left."""
-        assert self.running is not None
-        left, noted = self._any_thread("left", ir.load(self.running, self.number), first=True)
-        return [*noted, ir.If(ir.Unary(BOOL, "not", left), ir.seq(ir.Return()), span=span)]
 
     def _over_threads(self, body: list[ir.Statement], first: bool = False) -> ir.Statement:
         used = dict.fromkeys(node for s in body for node in find(s, ir.Var))  # in the same order in every process
         bound = {_made(s) for s in body if isinstance(s, (ir.Let, ir.Allocate))}
         recomputed = [self._kept_value(var) for var in self._needed(used) if var not in bound]
-        tensors = [one for one in self.kept if isinstance(one, ir.Buffer) and one not in bound]
-        placed = [
-            self._kept_value(one)
-            for one in tensors
-            if any(root(node) is one for s in body for node in find(s, ir.Buffer))
-        ]
+        tensors = {root(node) for s in body for node in find(s, ir.Buffer)} - bound
+        placed = [self._kept_value(one) for one in self.kept if one in tensors]
         statements: list[ir.Statement] = [*recomputed, *placed, *body]
         if self.running is not None and not first:
-            running = ir.load(self.running, self.number)
             leave = _Leave(self.running, self.number)
-            statements = [ir.If(running, leave(ir.seq(statements)))]
+            statements = [ir.If(ir.load(self.running, self.number), leave(ir.seq(statements)))]
         made = ir.Seq(tuple(statements))
         wider = dict(self.expanded)
         for view in find(made, ir.Buffer):
@@ -371,9 +360,8 @@ class _Threads:
             if var in order or (var not in self.repeated and var not in self.kept):
                 return
             if var in self.repeated:
-                for other in walk(self.repeated[var].value):
-                    if isinstance(other, ir.Var):
-                        add(other)
+                for other in find(self.repeated[var].value, ir.Var):
+                    add(other)
             order.append(var)
 
         for var in sorted(used, key=lambda v: v.name):
