@@ -223,6 +223,12 @@ def wgmma_quant_matmul(
         if ping_pong:
             T.pass_turn()
 
+    def decode_unscaled(
+        record: object, operand: Tile, table: Tile | None, scale: Tile | None = None, first: int = 0
+    ) -> None:
+        """64 columns of a record as an operand, and their scale beside it."""
+        T.unpack(record, form, operand, scale, first=first, offset=offset, table=table)
+
     @T.macro
     def multiply_by_groups(which: Value, rings: Rings, codes: list[Tile], total: Tile, segment: Segment) -> None:
         """An accumulator takes a group's products, and the next codes are decoded meanwhile; then its sum is scaled."""
@@ -233,34 +239,19 @@ def wgmma_quant_matmul(
         for step in T.serial(count):
             chunk = before + step
             w_slot = weights.receive(chunk)
-            T.unpack(
-                w_ring[w_slot, which * parts : (which + 1) * parts, 0, :], form, codes[0], offset=offset, table=table
-            )
+            own_parts = slice(which * parts, (which + 1) * parts)
+            decode_unscaled(w_ring[w_slot, own_parts, 0, :], codes[0], table)
             for record in list(range(records)):
                 number, place = chunk * slots + 2 * record // halves, 2 * record % halves
                 if place == 0:
                     activations.receive(number)
                 a_slot = number % stages
                 T.wgmma_gemm(codes[0], a_ring[a_slot, place, :, :], sums, transpose_B=True, clear_accum=True)
-                T.unpack(
-                    w_ring[w_slot, which * parts : (which + 1) * parts, record, :],
-                    form,
-                    codes[1],
-                    scale,
-                    first=HALF,
-                    offset=offset,
-                    table=table,
-                )
+                decode_unscaled(w_ring[w_slot, own_parts, record, :], codes[1], table, scale, HALF)
                 T.wgmma_gemm(codes[1], a_ring[a_slot, place + 1, :, :], sums, transpose_B=True)
                 if record < records - 1:
                     T.wait_wgmma(1)
-                    T.unpack(
-                        w_ring[w_slot, which * parts : (which + 1) * parts, record + 1, :],
-                        form,
-                        codes[0],
-                        offset=offset,
-                        table=table,
-                    )
+                    decode_unscaled(w_ring[w_slot, own_parts, record + 1, :], codes[0], table)
                 else:
                     weights.release(chunk)
                 T.wait_wgmma(0)
@@ -494,11 +485,8 @@ def wgmma_quant_matmul(
                         work, done, (work.own * sharing + rank) * warpgroups, LEFT, warpgroups, 128 * warpgroups
                     )
 
-    Weight, Activations, Result = (
-        T.Tensor((max(1, experts) * down, across, words), "uint32"),
-        T.Tensor((M, K), dtype),
-        T.Tensor((M, N // 2 if epilogue.pairs else N), out),
-    )
+    Weight, Activations = T.Tensor((max(1, experts) * down, across, words), "uint32"), T.Tensor((M, K), dtype)
+    Result = T.Tensor((M, N // 2 if epilogue.pairs else N), out)
     if experts:
         Factor, Sizes = T.Tensor((experts,), "float32"), T.Tensor((experts,), "int32")
         Shift = T.Tensor((experts, N) if epilogue.bias else (1, 1), epilogue.bias or "float32")
