@@ -193,12 +193,10 @@ class ExpressionParser:
         name = _dotted(node.func)
         if not name:
             raise self.fail("expected the name of a function", node)
-        constant = self._constant(node)
-        if constant is not None:
-            return constant
         if _DTYPE.fullmatch(name):
             self._count(node, 1)
-            return ir.Cast(dtype(name), self.expression(node.args[0]))
+            constant = self._constant(node)
+            return ir.Cast(dtype(name), self.expression(node.args[0])) if constant is None else constant
         if name in _FUNCTIONS:
             count, read = _FUNCTIONS[name]
             self._count(node, count)
