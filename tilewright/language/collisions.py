@@ -98,7 +98,8 @@ def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Stor
         if store.buffer.scope == "shared" and is_sum(store) and not told_apart(store.indices, loop.vars):
             held = [np.broadcast_to(may_hold(one, iterations), number.shape) for one in conditions]
             at = np.flatnonzero(np.all(held, axis=0)) if held else number
-            if at.size and _is_of_another(store, store, {var: line[at] for var, line in iterations.items()}, doing[at]):
+            some = {var: line[at] for var, line in iterations.items()}
+            if len(set(doing[at].tolist())) > 1 and _is_of_another(store, store, some, doing[at], unknown=True):
                 yield store
 
 
@@ -129,8 +130,11 @@ def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
     return found
 
 
-def _is_of_another(load: Load | Store, store: Store, iterations: Mapping[Var, np.ndarray], number: np.ndarray) -> bool:
-    """Whether what some iteration reads is certainly what another one, of another number, stores to."""
+def _is_of_another(
+    load: Load | Store, store: Store, iterations: Mapping[Var, np.ndarray], number: np.ndarray, unknown: bool = False
+) -> bool:
+    """Whether what some iteration reads is certainly what another one, of another number, stores to; `unknown` where
+    only the program's numbers tell."""
     places = np.zeros(2 * number.size, np.int64)
     for pair in zip(store.indices, load.indices, strict=True):
         values = [over_threads(index, iterations) for index in pair]
@@ -139,7 +143,7 @@ def _is_of_another(load: Load | Store, store: Store, iterations: Mapping[Var, np
             inner = [[(by, iterations[var]) for var, by in terms.items() if var in iterations] for terms, _ in sums]
             outer = [{var: by for var, by in terms.items() if var not in iterations} for terms, _ in sums]
             if outer[0] != outer[1] or any(isinstance(constant, Expr) for _, constant in sums):
-                return False
+                return unknown
             values = [sum((by * one for by, one in of), sums[at][1]) for at, of in enumerate(inner)]
         both = np.concatenate([np.broadcast_to(value, number.size).astype(np.int64) for value in values])
         places = np.unique(places * (np.ptp(both) + 1) + both - both.min(), return_inverse=True)[1]

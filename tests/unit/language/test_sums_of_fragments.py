@@ -97,3 +97,21 @@ def test_conditions_keep_threads_apart_where_the_iteration_decides_them(how):
     given, found = np.random.default_rng(5).standard_normal((32, 64)).astype(np.float32), np.zeros(32, np.float32)
     tilewright.compile(program, target="cuda -arch=sm_90a").emulate(given, found)
     np.testing.assert_array_equal(found, given[:, 0] if how == "otherwise" else np.roll(given[:, 3], 3))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_places_that_numbers_decide_may_be_of_several_threads(target):
+    @T.prim_func
+    def counts(N: T.Tensor((64,), "int32"), O: T.Tensor((8,), "int32")):
+        with T.Kernel(1, threads=64):
+            found = T.alloc_fragment((8,), "int32")
+            T.clear(found)
+            for i in T.Parallel(64):
+                found[N[i]] = found[N[i]] + 1
+            T.copy(found, O)
+
+    with pytest.raises(IterationsDepend, match="one iteration reads an element of 'found'"):
+        tilewright.compile(counts, target=target)
+    given = np.arange(64, dtype=np.int32) % 5, np.zeros(8, np.int32)
+    tilewright.compile(counts, target="cpu")(*given)
+    np.testing.assert_array_equal(given[1], np.bincount(given[0], minlength=8))
