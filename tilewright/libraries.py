@@ -27,3 +27,8 @@ def is_compiling() -> bool:
     """Whether torch's compiler follows what runs."""
     loaded = sys.modules.get("torch")
     return loaded is not None and loaded.compiler.is_compiling()
+
+
+def is_mlx(value: object) -> bool:
+    """Whether `value` is an array of MLX's, without importing it."""
+    return type(value).__module__ == "mlx.core"

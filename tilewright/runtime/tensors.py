@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.errors import WrongArgumentDevice, WrongArgumentDType, an
 from tilewright.ir import AS_BYTES, DType, dtypes
 from tilewright.ir.arguments import TensorView, numpy_view, row_major_strides, storage_shape
-from tilewright.libraries import torch
+from tilewright.libraries import is_mlx, torch
 from tilewright.runtime import dlpack
 from tilewright.runtime.dlpack import UnreadableTensor
 from tilewright.targets.base import Promised
@@ -33,11 +33,6 @@ def is_torch(value: object) -> TypeIs[torch.Tensor]:
     """Whether `value` is a torch tensor (a Parameter and other subclasses too), without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
-
-
-def is_mlx(value: object) -> bool:
-    """Whether `value` is an array of MLX's, without importing it."""
-    return type(value).__module__ == "mlx.core"
 
 
 def as_float32(array: Array) -> Array:

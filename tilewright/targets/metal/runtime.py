@@ -20,8 +20,8 @@ import numpy as np
 
 from tilewright.errors import MissingCapability
 from tilewright.ir import Buffer, Function, Var, counted_workspaces, entry_parameters, kernels, written_parameters
+from tilewright.libraries import is_mlx
 from tilewright.machine.arch import Arch
-from tilewright.runtime.tensors import is_mlx
 from tilewright.targets.base import Promised
 from tilewright.targets.gpu.emit import kernel_parameters
 from tilewright.targets.gpu.host import HostProgram
