@@ -19,7 +19,7 @@ from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.barriers import WAITING_CALLS
 from tilewright.interpreter.channels import ChannelState
 from tilewright.interpreter.clusters import copy_between_blocks, copy_for_blocks
-from tilewright.interpreter.iterations import IterationConflicts, has_sums, read_and_stored
+from tilewright.interpreter.iterations import IterationConflicts, read_and_stored, sums_in
 from tilewright.interpreter.lines import Lines, Steps
 from tilewright.interpreter.memory import Cell
 from tilewright.interpreter.show import show
@@ -226,7 +226,7 @@ class Executor(Lines):
     def _at_once(
         self, loop: nodes.Parallel | nodes.For, vars: tuple[Var, ...], extents: tuple[int, ...], start: int
     ) -> Steps:
-        if not self.parallel and has_sums(loop):
+        if not self.parallel and sums_in(loop):
             for place in np.ndindex(*extents):
                 yield from self._lanes_of(vars, (1,) * len(vars), loop.body, place)
             return

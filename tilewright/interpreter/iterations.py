@@ -32,15 +32,15 @@ def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
 
 
 @functools.lru_cache(maxsize=256)
-def has_sums(loop: Parallel | For, scope: str = "fragment") -> bool:
-    """Whether iterations change one element one after the other, by what it was: of a fragment the thread that holds it
-    does all of them."""
+def sums_in(loop: Parallel | For, scope: str = "fragment") -> tuple[Store, ...]:
+    """Stores by which several iterations change one element by what it was: of a fragment the thread that holds it does
+    all of them, one after the other."""
     variables = loop.vars if isinstance(loop, Parallel) else (loop.var,)
     stores = [one for one in find(loop.body, Store) if one.buffer.scope == scope]
-    return any(is_sum(store) and not told_apart(store.indices, variables) for store in stores)
+    return tuple(one for one in stores if _grows(one) and not told_apart(one.indices, variables))
 
 
-def is_sum(store: Store) -> bool:
+def _grows(store: Store) -> bool:
     """Whether what is stored is made of the element itself."""
     return any(one.buffer is store.buffer and key(one.indices) == key(store.indices) for one in find(store.value, Load))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.interpreter.iterations import is_sum, told_apart
+from tilewright.interpreter.iterations import sums_in, told_apart
 from tilewright.interpreter.over_threads import may_hold, over_threads
 from tilewright.ir import Call, Evaluate, Parallel, Unary, key
 from tilewright.ir.dtypes import BOOL
@@ -95,7 +95,7 @@ def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Stor
     number = np.arange(next(iter(iterations.values())).size)
     doing = number if threads is None else threads[tuple(iterations[var] for var in loop.vars)]
     for store, conditions in _conditional(loop.body, ()):
-        if store.buffer.scope == "shared" and is_sum(store) and not told_apart(store.indices, loop.vars):
+        if any(store is one for one in sums_in(loop, "shared")):
             held = [np.broadcast_to(may_hold(one, iterations), number.shape) for one in conditions]
             at = np.flatnonzero(np.all(held, axis=0)) if held else number
             some = {var: line[at] for var, line in iterations.items()}

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.generated import made_function
 from tilewright.runtime.arguments import byte_range
 from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of
-from tilewright.runtime.tensors import tensor_view
+from tilewright.runtime.tensors import is_torch, tensor_view
 
 
 class Steps:
@@ -63,7 +63,7 @@ class Steps:
             text = address_text(value, name)
             if text is not None:
                 self.address(name, text)
-                if kind_of(value) == "torch" and value.numel():  # type: ignore[attr-defined]
+                if is_torch(value) and value.numel():
                     self._held.append(f"p{name}")
 
     def on_device(self, current: Callable[[], int], index: int | None, elsewhere: str = "MISSED") -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.errors import LayoutConflict
-from tilewright.interpreter.iterations import has_sums
+from tilewright.interpreter.iterations import sums_in
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import changed
 from tilewright.ir.walking import declared, find, walk
@@ -341,7 +341,7 @@ class _Inference:
                 owner = self.known[access.buffer]
                 if found.layout is None or not access.is_held(owner, found.layout):
                     raise conflict(access.buffer, self.reason.get(access.buffer), access.statement)
-            if found.layout is not None and has_sums(found.loop, "shared"):
+            if found.layout is not None and sums_in(found.loop, "shared"):
                 alone = not flow.has_copies(found.layout)
                 threads = found.layout.table(THREAD) if alone else None
                 for store in sums_of_several(found.loop, threads):
