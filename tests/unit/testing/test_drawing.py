@@ -68,6 +68,9 @@ def test_cases_are_chosen_until_every_line_is_run() -> None:
 def test_a_run_draws_and_writes_the_table(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """A function of more than its share runs one of its cases, and is measured anew; one that became light leaves the table."""
     monkeypatch.setattr("drawing.TABLE", pytester.path / "tests" / "seconds.txt")
+    # The tests below run in this process: what it really spends holds a collection of its garbage now and then.
+    spent, step = [0.0], [SHARE]
+    monkeypatch.setattr("drawing._spent", lambda: spent.append(spent[-1] + step[0]) or spent[-1])
     tests = pytester.mkdir("tests")
     (tests / "test_crossed.py").write_text(CROSSED)
     (tests / "seconds.txt").write_text(
@@ -91,6 +94,7 @@ def test_a_run_draws_and_writes_the_table(pytester: pytest.Pytester, monkeypatch
     more = len({*alone.read_text().splitlines(), drawn})
     pytester.runpytest("-m", "not proof").assert_outcomes(passed=more + 9, deselected=24 - more)
     alone.write_text("")
-    for options, passed in (((), 1 + 9), (("--seconds",), 1 + 9), ((), 24 + 9)):
+    runs = ((SHARE, (), 1 + 9), (SHARE, ("--seconds",), 1 + 9), (0.0, ("--seconds",), 1 + 1), (0.0, (), 24 + 9))
+    for step[0], options, passed in runs:
         pytester.runpytest("-m", "not proof", *options).assert_outcomes(passed=passed, deselected=24 + 9 - passed)
     assert (tests / "seconds.txt").read_text() == ""
