@@ -65,15 +65,9 @@ class MappedFile:
         self._bytes = np.frombuffer(self._map, np.uint8)
 
     def window(self, begin: int, count: int) -> np.ndarray:
-        """Read-only bytes of the file, as long as it is as long as it was.
-
-        A mapped file that somebody cuts has no bytes behind its end, and a process that looks at them is killed; so its
-        length is asked for whenever bytes are handed out.
-
-        Raises
-        ------
-        InvalidCheckpoint : it was cut since it was opened.
-        """
+        """Read-only bytes of the file, as long as it is as long as it was: a process that looks behind the end of a
+        mapped file that somebody has cut is killed, so its length is asked for whenever bytes are handed out. Raises
+        InvalidCheckpoint."""
         if self._map.size() < self.size:
             raise InvalidCheckpoint(
                 f"{self.path} was cut while it was being read, from {self.size} bytes to {self._map.size()}"
@@ -113,17 +107,9 @@ def read_json(path: Path) -> dict[str, Any]:  # whatever JSON says
 
 
 def parse_table(path: Path, text: bytes, what: str = "it", *, strict: bool = False) -> dict[str, Any]:
-    """A JSON table whose numbers and nesting are as they should be.
-
-    Parameters
-    ----------
-    what : what of the file the text is, for messages.
-    strict : refuse names that stand twice, and numbers that JSON lacks (Infinity, which configurations have).
-
-    Raises
-    ------
-    InvalidCheckpoint : it is no JSON, no table, or more than a file may claim.
-    """
+    """A JSON table whose numbers and nesting are as they should be; `what` of the file it is, for messages. Where
+    `strict`, names that stand twice are refused, and numbers that JSON lacks (Infinity, which configurations have).
+    Raises InvalidCheckpoint."""
     try:
         found = json_value(text, strict=strict)
         if not isinstance(found, dict):
@@ -134,12 +120,8 @@ def parse_table(path: Path, text: bytes, what: str = "it", *, strict: bool = Fal
 
 
 def json_value(text: str | bytes, *, strict: bool = False) -> Any:  # whatever JSON says
-    """A JSON value out of a file, such as one that stands in its metadata.
-
-    Raises
-    ------
-    ValueError : what is wrong with the text: it is no JSON, or more than a file may claim.
-    """
+    """A JSON value out of a file, such as one that stands in its metadata. Raises ValueError, which says what is wrong:
+    it is no JSON, or more than a file may claim."""
     try:
         # In no other encoding: `json` would guess one, in which what is looked at before would say nothing.
         text = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text

@@ -20,11 +20,7 @@ from tilewright.leftovers import begun, close, remove, unless_held
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[Any]:
     """A file to write bytes to, that takes its name when the block ends well, and leaves nothing when it does not.
-
-    Raises
-    ------
-    InvalidCheckpoint : the disk is full, or the place may not be written to.
-    """
+    Raises InvalidCheckpoint: the disk is full, or the place may not be written to."""
     path = Path(path)
     clear_leftovers(path)
     try:
@@ -45,12 +41,7 @@ def whole_file(path: str | Path) -> Iterator[Any]:
 @contextlib.contextmanager
 def whole_directory(path: Path) -> Iterator[Path]:
     """A directory to fill, that takes its name (what had it before goes) when the block ends well, and is gone when it
-    does not.
-
-    Raises
-    ------
-    InvalidCheckpoint : there is no place for it.
-    """
+    does not. Raises InvalidCheckpoint where there is no place for it."""
     clear_leftovers(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

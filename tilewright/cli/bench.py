@@ -161,12 +161,8 @@ def as_json(times: Times, request: BenchRequest, machine: str) -> str:
 
 
 def read_times(path: Path, request: BenchRequest, machine: str) -> Times:
-    """The times of a file.
-
-    Raises
-    ------
-    NotComparable : it is no such file, or its products are others, or it is of another machine.
-    """
+    """The times of a file. Raises NotComparable: it is no such file, its products are others, or it is of another
+    machine."""
     try:
         found = json.loads(read_text(path))
         times = [Time(**one) for one in found["times"]] if found["form"] == FORM else None

@@ -30,12 +30,7 @@ def is_usable() -> bool:
 
 def measured_on(asked: str) -> str:
     """The target of products that are measured: what is asked for, or TILEWRIGHT_TARGET where that is ``"auto"``; else
-    the best of those here.
-
-    Raises
-    ------
-    NoDevice : a machine that is not here, or whose arrays no torch here holds.
-    """
+    the best of those here. Raises NoDevice for a machine that is not here, or whose arrays no torch here holds."""
     named = (options().target or asked) if asked == "auto" else asked
     if named == "auto":
         return "cuda" if is_usable() else "cpu"

@@ -119,12 +119,7 @@ _TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\]")
 
 def read_arguments(words: Sequence[str]) -> dict[str, Any]:
     """``NAME=VALUE`` words as values: tensors of zeros for ``float32[128,64]``, else Python literals, else texts.
-
-    Raises
-    ------
-    BadCommand : a word without ``=``, a name that comes twice, a tensor without an end.
-    UnknownDType : a tensor of no known type.
-    """
+    Raises BadCommand, and UnknownDType for a tensor of no known type."""
     values: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")

@@ -92,13 +92,9 @@ class Terminal:
         return self.paint(match[0], match.lastgroup or "dim")
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], best: str = "", within: str = "") -> None:
-        """Columns wide enough for their texts, numbers to the right.
-
-        Parameters
-        ----------
-        best, within : names of columns: among neighbouring rows with the same value of `within`, the row with the
-            least number in `best` stands out, and an empty line follows each such group.
-        """
+        """Columns wide enough for their texts, numbers to the right. `best` and `within` name columns: among
+        neighbouring rows with the same value of `within` the one with the least number in `best` stands out, and an
+        empty line follows."""
         widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
         right = [all(_NUMBER.match(row[column]) for row in rows) for column in range(len(header))]
 

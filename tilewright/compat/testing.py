@@ -76,12 +76,8 @@ def torch_assert_close(
     ref_name: str = "RHS",
     **_: object,
 ) -> bool:
-    """Compare two tensors of torch's, of which a small part may differ.
-
-    Raises
-    ------
-    ResultsDiffer : more than `max_mismatched_ratio` of the elements do, or they are of other shapes, types or devices.
-    """
+    """Compare two tensors of torch's, of which a small part may differ. Raises ResultsDiffer where more than
+    `max_mismatched_ratio` of the elements do, or they are of other shapes, types or devices."""
     facts = [("shape", True), ("device", check_device), ("dtype", check_dtype), ("layout", check_layout)]
     for name, asked in [*facts, ("stride", check_stride)]:
         left, right = getattr(tensor_a, name), getattr(tensor_b, name)

@@ -233,17 +233,9 @@ def _check_scheme(path: str | Path, settings: Settings, scheme: QuantizationSche
 
 
 def skipping(what: str, skip: str | Iterable[str], layers: Iterable[str]) -> re.Pattern[str]:
-    """The pattern of names of layers that stay: a regular expression, or names of layers and of what they are in.
-
-    Parameters
-    ----------
-    layers : names that there are.
-
-    Raises
-    ------
-    CannotQuantize : no regular expression, a name that no layer has.
-    WrongArgumentKind : neither a string nor several.
-    """
+    """The pattern of names of layers that stay: a regular expression, or names of layers (of those that there are) and
+    of what they are in. Raises CannotQuantize for no regular expression or a name that no layer has, WrongArgumentKind
+    for what is neither a string nor several."""
     if isinstance(skip, str):
         try:
             return re.compile(skip)

@@ -183,16 +183,9 @@ def replace_stack(
     activations: str | None,
     device: torch.device | str | None = None,
 ) -> None:
-    """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module.
-
-    Parameters
-    ----------
-    device : where they are to be; by default where the old ones are, or on the processor for those without memory.
-
-    Raises
-    ------
-    WrongArgumentShape : the experts are of other forms, one in the middle for example.
-    """
+    """Put a `tilewright.nn.Experts` (or `ExpertWeights`) in the place of a module, on the device given, else where the
+    old ones are, or on the processor for those without memory. Raises WrongArgumentShape where experts are of other
+    forms, one in the middle for example."""
     from tilewright.nn import Experts, ExpertWeights
     from tilewright.nn.expert_form import act_of
 
@@ -226,13 +219,8 @@ def _with_scales_of_one_type(weights: Sequence[PackedWeight]) -> Sequence[Packed
 
 
 def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callable[[str], bool]) -> dict[str, bool]:
-    """Tensors of a checkpoint with the experts of a layer in floats, and whether they are ``[experts, K, N]``.
-
-    Parameters
-    ----------
-    names : of tensors to look at.
-    skip : says of a name that it stays as it is.
-    """
+    """Tensors of a checkpoint, among those named, with the experts of a layer in floats, and whether they are
+    ``[experts, K, N]``; `skip` says of a name that it stays as it is."""
     found: dict[str, bool] = {}
     given = set(names)
     for name in given:

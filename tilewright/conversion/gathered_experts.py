@@ -70,13 +70,8 @@ class GatheredExperts:
         return True
 
     def take_dense(self, name: str, values: Callable[[], Array]) -> None:
-        """Keep a tensor of floats that belongs to experts whose other weights are codes: ``experts.3.w1.weight``, or
-        ``experts.down_proj`` of all experts.
-
-        Parameters
-        ----------
-        values : reads it.
-        """
+        """Keep a tensor of floats, which `values` reads, that belongs to experts whose other weights are codes:
+        ``experts.3.w1.weight``, or ``experts.down_proj`` of all experts."""
         full, _, last = name.rpartition(".")
         if full in self.stacks and last in self.stacks[full].names:
             places = [(full, last, number, True) for number in range(self.stacks[full].count)]
@@ -125,18 +120,9 @@ class GatheredExperts:
         return None
 
     def put_in_place(self, devices: Mapping[str, torch.device | str] = MappingProxyType({})) -> set[str]:
-        """Replace the modules whose experts were read; their names.
-
-        Parameters
-        ----------
-        devices : where modules are to be, by name; others stay where they are.
-
-        Raises
-        ------
-        MissingTensor : an expert that the checkpoint lacks.
-        WrongArgumentShape : experts of another shape than the model's, or a gate and what passes it that are of two
-            forms.
-        """
+        """Replace the modules whose experts were read, on the devices that are given by name, else where they are;
+        their names. Raises MissingTensor for an expert that the checkpoint lacks, WrongArgumentShape for one of another
+        shape than the model's, or a gate and what passes it that are of two forms."""
         for full in {**self._found, **self._parts}:
             stack = self.stacks[full]
             found = {**self._found.get(full, {}), **self._joined(full)}
@@ -202,11 +188,6 @@ class GatheredExperts:
 
 
 def side_by_side(gate: QuantizedWeight, up: QuantizedWeight, name: str, neighbours: bool) -> QuantizedWeight:
-    """Two weights as one with the rows of both: those of the first in front, or in turn.
-
-    Raises
-    ------
-    WrongArgumentShape : they are of two forms: groups, formats, orders of columns.
-    """
+    """Two weights as one with the rows of both: those of the first in front, or in turn. Raises as `of_rows`."""
     rows = np.arange(2 * gate.shape[0])
     return of_rows([gate, up], rows.reshape(2, -1).T.reshape(-1) if neighbours else rows, f"{name} (gate and up)")

@@ -112,14 +112,9 @@ _EXPERTS = re.compile(r"ffn_(gate|up|down)_exps")
 
 
 def as_in_model(source: Checkpoint, model: torch.nn.Module) -> Checkpoint:
-    """A checkpoint of llama.cpp's names as one of a transformers model's; any other as it is.
-
-    Raises
-    ------
-    CannotQuantize : an architecture whose conversion is not known; the package ``gguf``, which has the names, is not
-        there.
-    InvalidTensor : a tensor that the model has no place for, or several.
-    """
+    """A checkpoint of llama.cpp's names as one of a transformers model's; any other as it is. Raises CannotQuantize for
+    an architecture whose conversion is not known, or where the package ``gguf`` is missing, which has the names;
+    InvalidTensor for a tensor that the model has no place for, or several."""
     metadata = source.config.get("gguf")
     architecture = (metadata or {}).get("general.architecture")
     if not isinstance(metadata, Mapping) or not hasattr(model, "base_model_prefix") or set(source) & _held(model):
@@ -301,12 +296,7 @@ class _Places:
 
 
 def _check_rotation(model: torch.nn.Module, name: str, divisors: np.ndarray) -> None:
-    """Whether a model rotates as a file says.
-
-    Raises
-    ------
-    InvalidTensor : its configuration has other frequencies.
-    """
+    """A model rotates as a file says. Raises InvalidTensor where its configuration has other frequencies."""
     said = getattr(model.config, "rope_parameters", None) or getattr(model.config, "rope_scaling", None) or {}
     layer = name.partition(".")[0]
     if layer != "rope_freqs":

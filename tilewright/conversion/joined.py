@@ -35,12 +35,8 @@ class JoinedLayers:
         return self._targets.get(name) or [self._renamed(name)]
 
     def take(self, name: str, weight: QuantizedWeight) -> dict[str, QuantizedWeight]:
-        """The weights that are whole with this one, by the model's names.
-
-        Raises
-        ------
-        CannotQuantize, WrongArgumentShape : rows that cannot be dealt out as transformers does.
-        """
+        """The weights that are whole with this one, by the model's names. Raises CannotQuantize, WrongArgumentShape for
+        rows that cannot be dealt out as transformers does."""
         if name not in self._targets:
             return {self._renamed(name): weight}
         target = self._targets[name][0]
@@ -61,17 +57,8 @@ class JoinedLayers:
 
 
 def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> QuantizedWeight:
-    """A weight of rows of others, with the numbers that they have there.
-
-    Parameters
-    ----------
-    rows : numbers of rows, which count through all parts.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    WrongArgumentShape : the parts are of two forms: groups, formats, orders of columns.
-    """
+    """A weight, called `name` in messages, of rows of others, whose numbers count through all parts, with the numbers
+    that they have there. Raises WrongArgumentShape for parts of two forms: groups, formats, orders of columns."""
     if len({one.tensor_scale for one in parts}) > 1:
         parts = [_with_factor_in_scales(one) for one in parts]
     parts = in_one_form(parts)

@@ -62,13 +62,7 @@ class Form:
 
 
 def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
-    """The quantised weights among tensors, in the order of their names.
-
-    Raises
-    ------
-    InvalidTensor : codes belong to no form, a tensor is beside a weight that its form does not read.
-    MissingTensor : scales or zero points belong to no codes.
-    """
+    """The quantised weights among tensors, in the order of their names. Raises as `check_unread`."""
     method = settings.get("quant_method")
     # A form that some way of quantising has is none of another's: the same types of tensors may mean other numbers
     # there.
@@ -86,12 +80,8 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
 
 
 def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, QuantizedWeight]:
-    """The weights of a layer by their names.
-
-    Raises
-    ------
-    InvalidTensor, MissingTensor : tensors that make no weight of that form.
-    """
+    """The weights of a layer by their names. Raises InvalidTensor, MissingTensor for tensors that make no weight of
+    that form."""
     try:
         found = FORMS[layer.form].read(tensors, layer.name, settings)
         if isinstance(found, QuantizedWeight):  # activations may be multiplied by modelopt's factors first
@@ -284,13 +274,8 @@ FORMS: dict[str, Form] = {
 def why_dense_stay(
     tensors: Tensors, names: Iterable[str], skip: Callable[[str], bool], config: Mapping[str, object]
 ) -> dict[str, str | None]:
-    """Why each layer with a matrix of floats stays as it is, by name; None for those that a scheme may quantise.
-
-    Parameters
-    ----------
-    names : of tensors to look at.
-    skip : says of a layer's name that it stays as it is.
-    """
+    """Why each layer with a matrix of floats, among the tensors named, stays as it is, by name; None for those that a
+    scheme may quantise. `skip` says of a layer's name that it stays."""
     reasons: dict[str, str | None] = {}
     for name in names:
         layer, tensor = name.removesuffix(".weight"), tensors[name]

@@ -82,10 +82,6 @@ def borrowed_weights(modules: Mapping[str, Any]) -> set[str]:
 
     That is an owner's ``self.name.weight``, and ``block.attention.output.weight`` of anyone above. Forwards are read
     for that, and the methods that they call: numbers would not tell, since models have several ways.
-
-    Parameters
-    ----------
-    modules : all of a model's, by name.
     """
     names, taken = list(modules), set[str]()
     for name, module in modules.items():

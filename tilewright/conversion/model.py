@@ -220,19 +220,9 @@ def place_weights(
     renamed: Names,
     devices: Mapping[str, torch.device | str] = MappingProxyType({}),
 ) -> Placed:
-    """Put the quantised weights of a checkpoint in the places of a model's layers and experts.
-
-    Parameters
-    ----------
-    found : the weights, of `recognise`.
-    activations : as in `load_quantized`.
-    renamed : gives the model's names of layers.
-    devices : where layers are to be, by name; others stay where they are.
-
-    Raises
-    ------
-    MissingTensor, WrongArgumentShape : there is no such layer, or it is of another shape.
-    """
+    """Put the quantised weights that were `found` in a checkpoint in the places of a model's layers and experts, which
+    `renamed` has the names of, on the `devices` that are given by name, else where they are; `activations` as in
+    `load_quantized`. Raises MissingTensor, WrongArgumentShape: there is no such layer, or it is of another shape."""
     known = dict(model.named_modules())
     of_numbers = needing_numbers(known)
     placed, experts = Placed(), GatheredExperts(model)
@@ -274,12 +264,8 @@ def place_weights(
 
 
 def _check_bias(source: Checkpoint, layer: str, module: Any) -> None:
-    """Whether the model adds the bias that a checkpoint has.  GPTQ's writers give one of zeros to layers without.
-
-    Raises
-    ------
-    InvalidTensor : it does not.
-    """
+    """The model adds the bias that a checkpoint has (GPTQ's writers give one of zeros to layers without). Raises
+    InvalidTensor."""
     bias = source.get(f"{layer}.bias")
     if module.bias is None and bias is not None and np.asarray(bias).astype(np.float32).any():
         raise InvalidTensor(
@@ -289,17 +275,9 @@ def _check_bias(source: Checkpoint, layer: str, module: Any) -> None:
 
 
 def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], placed: Placed, renamed: Names) -> None:
-    """Fill what is no quantised weight.
-
-    Parameters
-    ----------
-    there : the checkpoint's other tensors, its names by the model's.
-    renamed : makes tensors of those that are none of the model's.
-
-    Raises
-    ------
-    MissingTensor : a tensor of the model that the checkpoint lacks.
-    """
+    """Fill what is no quantised weight: with the checkpoint's other tensors, whose names are by the model's in `there`,
+    and with those that `renamed` makes of tensors that are none of the model's. Raises MissingTensor for one that the
+    checkpoint lacks."""
     inside = tuple(f"{name}." for name in placed.experts)
     state = {
         name: tensor

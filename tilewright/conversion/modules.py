@@ -72,14 +72,9 @@ def weight_of(module: Any) -> Any:
 
 
 def layers_to_quantize(model: torch.nn.Module, skip: re.Pattern[str], others: bool = False) -> dict[str, Any]:  # layers
-    """The linear layers of a model by name, without those that stay (`why_layers_stay`).
-
-    `others` says that there are experts to quantise, so that a model without linear layers is none that has nothing.
-
-    Raises
-    ------
-    CannotQuantize : there is none; says what there is instead.
-    """
+    """The linear layers of a model by name, without those that stay (`why_layers_stay`). Raises CannotQuantize where
+    there is none, and says what there is instead; `others` says that there are experts to quantise, so that this is no
+    error."""
     from tilewright.nn import Linear
 
     reasons = why_layers_stay(model, skip)
@@ -175,12 +170,8 @@ def name_what_is_left(model: torch.nn.Module) -> None:
 
 
 def made_layer(old: Any, weight: PackedWeight, activations: str | None, device: Any = None) -> Any:
-    """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks.
-
-    Parameters
-    ----------
-    device : where it is to be; by default where the old one is, or on the processor for one without memory.
-    """
+    """A `tilewright.Linear` for a layer, with its bias, its mode and its hooks, on the device given, else where the old
+    one is, or on the processor for one without memory."""
     from tilewright.nn import Linear
 
     tensors = (*old.parameters(), *old.buffers())
@@ -253,13 +244,8 @@ def put_in_place(model: torch.nn.Module, name: str, old: torch.nn.Module, made: 
 
 
 def check_place(name: str, module: object, weight: QuantizedWeight) -> None:
-    """Whether a module can be replaced by a layer with a weight of a checkpoint.
-
-    Raises
-    ------
-    MissingTensor : there is no such linear layer.
-    WrongArgumentShape : it is of another shape.
-    """
+    """A module can be replaced by a layer with a weight of a checkpoint. Raises MissingTensor where it is no linear
+    layer, WrongArgumentShape where it is of another shape."""
     if module is None or not (hasattr(module, "in_features") or is_linear(module)):
         what = "no such linear layer" if module is None else f"{an(type(module).__name__)} there"
         raise MissingTensor(
@@ -276,11 +262,8 @@ def give_memory(model: Any) -> None:  # of transformers, perhaps
     """Give memory to the tensors of a model that are on the meta device, so that they can be filled; tied ones stay
     tied.
 
-    Buffers that no file holds are worked out by the model, where it says how (transformers' ``_init_weights``).
-
-    Raises
-    ------
-    MissingTensor : a buffer that no file holds and nobody works out.
+    Buffers that no file holds are worked out by the model, where it says how (transformers' ``_init_weights``). Raises
+    MissingTensor for one that nobody works out.
     """
     made: dict[int, tuple[Array, Array]] = {}
     for prefix, module in model.named_modules():
@@ -333,11 +316,7 @@ def quantised_modules(model: torch.nn.Module) -> list[str]:
 
 
 def our_settings(activations: str | Mapping[str, str | None] | None = None) -> dict[str, Any]:  # JSON
-    """What a configuration says of weights of ours.
-
-    Parameters
-    ----------
-    activations : what they are quantised to, for all layers or by the names of layers.
-    """
+    """What a configuration says of weights of ours; and what activations are quantised to, for all layers or by their
+    names."""
     made: dict[str, Any] = {"quantized_by": OURS, "version": 1}
     return made if activations is None else {**made, "activations": activations}

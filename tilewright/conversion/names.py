@@ -35,28 +35,14 @@ class Names:
         return []
 
     def rows(self, target: str, sources: Mapping[str, int]) -> dict[str, np.ndarray]:
-        """Which rows of a checkpoint's layers make a model's, by the model's names: numbers that count through all
-        sources, in their order.
-
-        Parameters
-        ----------
-        target : the first of `made_of` the sources.
-        sources : how many rows each has.
-
-        Raises
-        ------
-        CannotQuantize : more than rows is brought into another order.
-        """
+        """Which rows of a checkpoint's layers, of so many rows each, make a model's (`target` is the first of what they
+        are `made_of`), by the model's names: numbers that count through all sources, in their order. Raises
+        CannotQuantize where more than rows is brought into another order."""
         return {}
 
     def joined(self, source: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
         """Tensors of a model that are made of several of a checkpoint's, or of one in another order, by the model's
-        names.
-
-        Parameters
-        ----------
-        names : of those that are not codes.
-        """
+        names; `names` are those that are not codes."""
         return iter(())
 
 
@@ -64,11 +50,8 @@ def names_in(model: torch.nn.Module, source: Iterable[str] = ()) -> Names:
     """What a model calls the layers and tensors of a checkpoint.
 
     transformers says it of its own models (`get_model_conversion_mapping`): parts that are called differently, and the
-    prefix of the base model where one side has it and the other not.
-
-    Parameters
-    ----------
-    source : all names of the checkpoint: some of transformers' rules hold only where they have met another name.
+    prefix of the base model where one side has it and the other not. Some of its rules hold only where they have met
+    another name of the checkpoint, so it is told all of them.
     """
     transformers = sys.modules.get("transformers")
     if transformers is None or not isinstance(model, transformers.PreTrainedModel):
@@ -169,13 +152,8 @@ def _tensor(source: Mapping[str, object], name: str) -> Any:
 
 
 def keep_names(model: torch.nn.Module, quantised: Iterable[str]) -> None:
-    """Tell a transformers model to save quantised layers as they are: what it splits, turns and calls by a name that
-    only its ``weight`` has on saving are dense weights.
-
-    Parameters
-    ----------
-    quantised : names of modules that hold codes.
-    """
+    """Tell a transformers model to save modules that hold codes as they are: what it splits, turns and calls by a name
+    that only its ``weight`` has on saving are dense weights."""
     transformers = sys.modules.get("transformers")
     inside = tuple(f"{name}." for name in quantised)
     if transformers is None or not isinstance(model, transformers.PreTrainedModel) or not inside:

@@ -25,12 +25,8 @@ adds one."""
 
 def settings_of(source: Checkpoint) -> Settings:
     """What a checkpoint says of its quantisation, as `quantization_settings`; from then on tensors that mlx-lm has
-    changed are read as they were, those that are stored sparse as matrices.
-
-    Raises
-    ------
-    InvalidTensor : as there, or mlx-lm has changed weights in a way that is not undone here.
-    """
+    changed are read as they were, those that are stored sparse as matrices. Raises InvalidTensor as there, or where
+    mlx-lm has changed weights in a way that is not undone here."""
     settings = quantization_settings(source.config, source.directory)
     sparse = {name.removesuffix(".bitmask").removesuffix(".weight") for name in source if name.endswith(".bitmask")}
     if sparse:
@@ -72,14 +68,8 @@ _OF_HEADS = ("embed_q", "unembed_out")
 
 def _of_heads(name: str, tensors: Mapping[str, np.ndarray], settings: Settings) -> np.ndarray:
     """``kv_b_proj`` as it was, in float32: for each head the rows that make its keys, which lie as columns in
-    ``embed_q``, and those that make its values.
-
-    Codes of keys have their groups along what are rows of the matrix, those of values along its columns: numbers.
-
-    Raises
-    ------
-    InvalidTensor : parts that do not fit one another.
-    """
+    ``embed_q``, and those that make its values. Codes of keys have their groups along what are rows of the matrix,
+    those of values along its columns: numbers. Raises InvalidTensor for parts that do not fit one another."""
     layer, three = name.removesuffix(".kv_b_proj.weight"), []
     for part in (f"{layer}.{one}" for one in _OF_HEADS):
         numbers = tensors[f"{part}.weight"]
@@ -115,12 +105,7 @@ def _stored(source: Checkpoint, layer: str) -> tuple[str, ...]:
 
 
 def _dense(name: str, values: np.ndarray, mask: np.ndarray, shape: np.ndarray, *offsets: np.ndarray) -> np.ndarray:
-    """A matrix of the numbers that are kept of it.
-
-    Raises
-    ------
-    InvalidTensor : parts that do not fit one another.
-    """
+    """A matrix of the numbers that are kept of it. Raises InvalidTensor for parts that do not fit one another."""
     layer = name.removesuffix(".weight")
     flat = np.reshape(shape, -1)
     N, K = (int(one) for one in expect(f"{layer}.shape", flat, ["int64", "int32"], [2], "[2]"))

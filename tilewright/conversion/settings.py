@@ -32,16 +32,9 @@ have."""
 
 
 def quantization_settings(config: Mapping[str, Any], where: object = "the checkpoint") -> Settings:  # of JSON
-    """The part of a configuration that is about quantisation, empty where there is none.
-
-    Parameters
-    ----------
-    where : the checkpoint, for messages.
-
-    Raises
-    ------
-    InvalidTensor : an unknown way of quantising, a word that nobody reads, a value that its reader does not know.
-    """
+    """The part of a configuration that is about quantisation, empty where there is none; `where` is the checkpoint, for
+    messages. Raises InvalidTensor for an unknown way of quantising, a word that nobody reads, a value that its reader
+    does not know."""
     old = config.get("compression_config")
     found = config.get("quantization_config") or old or _of_a_part(config, where)
     if is_mlx(config.get("quantization")) and not (isinstance(found, Mapping) and found.get("quantized_by") == OURS):
@@ -149,12 +142,8 @@ def _shown(value: object) -> str:
 
 
 def _of_a_part(config: Mapping[str, object], where: object) -> Any:
-    """What the configuration of a part says, the language model's of one that sees; nothing where none does.
-
-    Raises
-    ------
-    InvalidTensor : parts say different things.
-    """
+    """What the configuration of a part says, the language model's of one that sees; nothing where none does. Raises
+    InvalidTensor where parts say different things."""
     parts = [part for part in config.values() if isinstance(part, Mapping)]
     said = [part.get("quantization_config") or _of_a_part(part, where) for part in parts]
     found = [one for place, one in enumerate(said) if one and one not in said[:place]]

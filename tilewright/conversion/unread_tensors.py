@@ -55,18 +55,9 @@ _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
 
 
 def check_unread(tensors: Tensors, found: list[Layer], settings: Settings, forms: Mapping[str, object]) -> None:
-    """Whether what no reader takes belongs to no weight.
-
-    Parameters
-    ----------
-    found : the weights that were recognised.
-    forms : those that can be, by name.
-
-    Raises
-    ------
-    InvalidTensor : codes that belong to no form, a companion of a weight that its reader does not know.
-    MissingTensor : scales or zero points that belong to no codes.
-    """
+    """What no reader takes belongs to no weight. Raises InvalidTensor for codes that belong to none of the forms, or a
+    companion of a weight that was found which its reader does not know; MissingTensor for scales or zero points that
+    belong to no codes."""
     taken = {name for layer in found for name in layer.tensors}
     free = [name for name in tensors if name not in taken and name not in blocks_of(tensors)]
     _no_codes_are_left(tensors, free, settings, forms)

@@ -37,11 +37,7 @@ def group_of(dtype: DType) -> int:
 
 def prune(matrix: np.ndarray, group: int = GROUP) -> np.ndarray:
     """The matrix with all but the largest half of every `group` neighbours along its rows zero; the first wins a tie.
-
-    Raises
-    ------
-    NotSparse : rows are not a multiple of the group long.
-    """
+    Raises NotSparse for rows that are no multiple of the group long."""
     groups = _groups(matrix, group)
     order = np.argsort(-np.abs(groups.astype(np.float64)), axis=-1, kind="stable")
     kept = np.zeros(groups.shape, bool)

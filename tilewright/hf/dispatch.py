@@ -72,12 +72,8 @@ def _watch_files() -> None:
 
 
 def check_asked(asked: Any, method: Any) -> None:
-    """Whether a configuration can be used for weights that are quantised already.
-
-    Raises
-    ------
-    CannotQuantize : it asks for a scheme, which needs dense weights.
-    """
+    """A configuration can be used for weights that are quantised already. Raises CannotQuantize where it asks for a
+    scheme, which needs dense weights."""
     if asked is not None and asked.scheme is not None:
         raise CannotQuantize(
             f"the checkpoint is quantised already, by {getattr(method, 'value', method)}: {asked.scheme.name} "

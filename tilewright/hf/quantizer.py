@@ -348,12 +348,8 @@ class Unfilled:
         model._adjust_missing_and_unexpected_keys = told
 
     def check(self) -> None:
-        """Whether all that is missing is new: a part that the stored model has not.
-
-        Raises
-        ------
-        MissingTensor : the files lack a tensor of the very model that they hold.
-        """
+        """All that is missing is new: a part that the stored model has not. Raises MissingTensor where the files lack a
+        tensor of the very model that they hold."""
         self.model.__dict__.pop("_adjust_missing_and_unexpected_keys", None)
         missing = sorted(self.missing - self._new(self.missing))
         if not missing:

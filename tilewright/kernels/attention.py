@@ -187,14 +187,9 @@ def _combine_in_cluster(
     kept: int,
     factor: float,
 ) -> None:
-    """Combine the partial results of the blocks of a cluster that split the keys: each block reads its columns of all
-    of them through distributed shared memory.
-
-    Parameters
-    ----------
-    partial : a block's results before division, maxima and sums: the rows from `kept` on are left out.
-    place : where the block's columns begin in `output`.
-    """
+    """Combine the partial results of the blocks of a cluster that split the keys (before division, with maxima and
+    sums; rows from `kept` on are left out): each block reads its columns of all of them through distributed shared
+    memory. They begin at a place of `output`."""
     result, row_max, row_sum = partial
     rows, dim = result.shape
     columns, (batch, head, row, column) = dim // splits, place

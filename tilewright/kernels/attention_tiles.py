@@ -116,17 +116,12 @@ of a kernel of its own in place of the first and the third (128 drawn shapes on 
 
 
 def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None = None) -> AttentionTiles:
-    """Tiles that suit a machine.
+    """Tiles that suit a machine, where it is known, for heads of so many elements and at most so many queries, where
+    that is.
 
     On Hopper a warpgroup holds 64 rows: ``dim / 2`` registers of the result, ``block_N / 2`` of scores and half of that
     of weights. Three warpgroups hide most of the exponents' time, where their registers and shared memory hold 128
     keys.
-
-    Parameters
-    ----------
-    arch : None where it is not known.
-    dim : of a head.
-    queries : how many there are at most, where that is known.
     """
     if arch is not None and not arch.has_threads and queries is not None:
         # A core computes every row of a block, those behind the last query too.
@@ -208,12 +203,8 @@ def in_cluster(arch: Arch | None, splits: int, dim: int) -> bool:
 def suited_tiles(
     arch: Arch | None, dtype: str, heads: tuple[int, int, int], dim: int, causal: bool
 ) -> Callable[[int, int], AttentionTiles]:
-    """Tiles by numbers of queries and keys, which are rounded so that lengths which grow ask for few kernels.
-
-    Parameters
-    ----------
-    heads : batch, heads of queries and heads of keys.
-    """
+    """Tiles by numbers of queries and keys, which are rounded so that lengths which grow ask for few kernels; `heads`
+    are the batch, heads of queries and heads of keys."""
 
     def choose(queries: int, keys: int) -> AttentionTiles:
         return tiles_for(arch, dtype, heads, (_rounded(queries), _rounded(keys)), dim, causal)
@@ -231,14 +222,8 @@ def _rounded(size: int) -> int:
 def tiles_for(
     arch: Arch | None, dtype: str, heads: tuple[int, int, int], sizes: tuple[int, int], dim: int, causal: bool = False
 ) -> AttentionTiles:
-    """Tiles that take the fewest cycles for sizes that are expected, by a model of Hopper; elsewhere as
-    `attention_tiles`.
-
-    Parameters
-    ----------
-    heads : batch, heads of queries and heads of keys.
-    sizes : queries and keys.
-    """
+    """Tiles that take the fewest cycles for sizes (queries and keys) that are expected, by a model of Hopper; elsewhere
+    as `attention_tiles`. `heads` as in `suited_tiles`."""
     queries, keys = sizes
     if not on_hopper(arch) or tilewright.dtype(dtype).bits != 16:
         return attention_tiles(arch, dtype, dim, queries)

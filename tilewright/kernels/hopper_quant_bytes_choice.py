@@ -85,13 +85,8 @@ sum."""
 def byte_quant_candidates(
     N: int, K: int, form: FragmentRecords, promoted: bool, running: bool = False, speed: Speed = HOPPER
 ) -> ByteCandidates:
-    """Candidates for the product of a weight.
-
-    Parameters
-    ----------
-    promoted : whether sums of groups are scaled.
-    running : whether sums may run on from group to group.
-    """
+    """Candidates for the product of a weight whose sums of groups are scaled (`promoted`) or not, and may run on from
+    group to group (`running`)."""
     down, across, _ = form.shape(N, K)
     divisions = _divisions(form, promoted, running, down * form.rows, K, speed.cores)
     sizes = [fitted(form, one, across) for one in divisions]

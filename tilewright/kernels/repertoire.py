@@ -110,13 +110,8 @@ class Kernels(Generic[Kind]):
         self._of: dict[int, Kind] = {}
 
     def of(self, M: int, cycles: Callable[[Kind], float], fastest: Callable[[], Kind]) -> Kind:
-        """The kernel for so many rows.
-
-        Parameters
-        ----------
-        cycles : that a kernel takes for them; infinite where it does not serve them.
-        fastest : gives the kernel that takes the fewest of all that there could be.
-        """
+        """The kernel for so many rows. `cycles` says what one takes for them, infinite where it does not serve them;
+        `fastest` gives the one that takes the fewest of all that there could be."""
         found = self._of.get(M)
         if found is None:
             found = min(self.made, key=cycles)

@@ -27,16 +27,8 @@ result."""
 
 
 def device_of(array: Array, what: str = "a tensor") -> str:
-    """``"cpu"``, or torch's name of the device with its index: ``"cuda:0"``.
-
-    Parameters
-    ----------
-    what : is due, for the message.
-
-    Raises
-    ------
-    WrongArgumentKind : neither a NumPy array nor a torch tensor.
-    """
+    """``"cpu"``, or torch's name of the device with its index: ``"cuda:0"``; `what` is due, for the message. Raises
+    WrongArgumentKind for what is neither a NumPy array nor a torch tensor."""
     if isinstance(array, np.ndarray):
         return "cpu"
     if is_torch(array):
@@ -58,12 +50,7 @@ def placed_like(array: np.ndarray, example: Array) -> Array:
 
 
 def as_torch(array: Any, device: Any) -> torch.Tensor:  # torch is imported when it is needed
-    """A torch tensor on a device with the elements of an array, of the same type.
-
-    Raises
-    ------
-    WrongArgumentDevice, NoDevice : torch knows no such device, or has none here.
-    """
+    """A torch tensor on a device with the elements of an array, of the same type. Raises as `torch_device`."""
     device = torch_device(device)
     if is_torch(array):
         return array.to(device)
@@ -78,12 +65,7 @@ def as_torch(array: Any, device: Any) -> torch.Tensor:  # torch is imported when
 
 
 def torch_device(device: str | torch.device) -> torch.device:
-    """The device of a name, a number or a `torch.device`, which is here.
-
-    Raises
-    ------
-    WrongArgumentDevice, NoDevice : torch knows no such device, or has none here.
-    """
+    """The device of a name, a number or a `torch.device`, which is here. Raises WrongArgumentDevice, NoDevice."""
     if isinstance(device, torch.device) and device.type == "cpu":
         return device
     try:
@@ -204,12 +186,8 @@ def aside(make: Callable[[], object], example: Array) -> Any:
 
 
 def kept(make: Callable[[], Made], example: Array, doing: str) -> Made:
-    """What `make` gives, which outlives a call: made by `aside`.
-
-    Raises
-    ------
-    NotPrepared : a graph is captured, of which it would be a part.
-    """
+    """What `make` gives, which outlives a call: made by `aside`. Raises NotPrepared while a graph is captured, of which
+    it would be a part."""
     if is_capturing(example):
         raise NotPrepared(f"{doing} while a graph is captured", hint="call once with such activations before")
     made: Made = aside(make, example)
@@ -218,11 +196,7 @@ def kept(make: Callable[[], Made], example: Array, doing: str) -> Made:
 
 def constant(name: Hashable, make: Callable[[], np.ndarray], example: Array) -> Any:
     """A constant that `name` settles, as a tensor of the kind and on the device of `example`: copied to a GPU once.
-
-    Raises
-    ------
-    NotPrepared : it is met for the first time while a graph is captured.
-    """
+    Raises NotPrepared where it is met for the first time while a graph is captured."""
     if not (is_torch(example) and example.is_cuda):
         return placed_like(make(), example)
     key = name, str(example.device)
@@ -260,12 +234,7 @@ def agree(found: Any, expected: Any) -> bool:
 
 
 def check_device(what: str, array: Array, other: str, device: str) -> None:
-    """Two arrays are on one device.
-
-    Raises
-    ------
-    WrongArgumentDevice : they are not; says which is where.
-    """
+    """Two arrays are on one device. Raises WrongArgumentDevice, which says where each is."""
     found = device_of(array, what)
     if found != device:
         raise WrongArgumentDevice(

@@ -37,16 +37,9 @@ Measure = Callable[[Any, tuple[Any, ...]], float]
 
 
 def calibrated(arch: Arch, measure: Measure | None = None) -> Rates:
-    """The rates of a machine with what was measured in the place of what its record says; takes some seconds.
-
-    Parameters
-    ----------
-    measure : None for launches on the device, apart from one another, which needs torch.
-
-    Raises
-    ------
-    Unsupported : a machine without rates.
-    """
+    """The rates of a machine with what was measured in the place of what its record says; takes some seconds. Where
+    `measure` is None launches on the device are, apart from one another, which needs torch. Raises Unsupported for a
+    machine without rates."""
     if arch.rates is None or not arch.has_threads:
         raise Unsupported(f"calibrating {arch.target} {arch.name}", ("a GPU that tilewright knows the rates of",))
     measure = measure or _on_device

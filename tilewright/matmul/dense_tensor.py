@@ -16,14 +16,8 @@ AT_ONCE = 1 << 24
 
 
 def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
-    """The weight that activations are multiplied by in effect, ``[N, K]`` of `dtype`, computed in float32 (float64
-    where asked for).
-
-    Parameters
-    ----------
-    weight : of tensors, or of arrays of NumPy.
-    dtype : a floating type of torch.
-    """
+    """The weight that activations are multiplied by in effect, ``[N, K]`` of `dtype`, a floating type of torch,
+    computed in float32 (float64 where asked for). It is of tensors, or of arrays of NumPy."""
     N, K = weight.shape
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     held = {name: as_torch(array, getattr(array, "device", "cpu")) for name, array in weight.arrays.items()}

@@ -14,13 +14,8 @@ if TYPE_CHECKING:
 
 @functools.cache
 def register_fp8(multiply: "Callable[..., torch.Tensor]", width: Callable[..., int]) -> None:
-    """Make ``torch.ops.tilewright.fp8_scaled_matmul`` known to torch.
-
-    Parameters
-    ----------
-    multiply : computes it, of the operator's arguments.
-    width : the columns of its result; of a, b and whether b is transposed.
-    """
+    """Make ``torch.ops.tilewright.fp8_scaled_matmul`` known to torch. `multiply` computes it, of the operator's
+    arguments; `width` says the columns of its result, of a, b and whether b is transposed."""
     import torch
 
     @torch.library.custom_op("tilewright::fp8_scaled_matmul", mutates_args=())

@@ -54,12 +54,7 @@ def shared_with(weight: object, handle: torch.Tensor) -> torch.Tensor:
 
 
 def owner_of(handle: torch.Tensor) -> Any:
-    """What has a handle.
-
-    Raises
-    ------
-    WeightIsGone : it was deleted.
-    """
+    """What has a handle. Raises WeightIsGone where it was deleted."""
     address = handle.data_ptr()
     owner = (_OWNERS.get(address) or _OWNERS.get(bytes(handle.tolist())) or _nobody)()
     owner = _HEIRS.get(address) if owner is None else owner

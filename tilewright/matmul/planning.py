@@ -31,16 +31,8 @@ QUANTIZED = ("int8", "float8_e4m3fn", "float8_e5m2")
 
 
 def recipe_for(facts: WeightFacts, numbers: np.ndarray | None, request: Request, arch: Arch) -> Recipe:
-    """The general kernel's recipe for a weight and a call.
-
-    Parameters
-    ----------
-    numbers : every number that ``(value - zero) * multiplier`` can be; None where that is not known.
-
-    Raises
-    ------
-    Unsupported : types that no kernel takes; says which there are.
-    """
+    """The general kernel's recipe for a weight and a call. `numbers` are all that ``(value - zero) * multiplier`` can
+    be; None where that is not known. Raises Unsupported for types that no kernel takes, and says which there are."""
     check_request(request)
     source = dtype(request.activations)
     left, right, whole = operand_types(source, facts, numbers, arch)

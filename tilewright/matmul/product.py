@@ -106,11 +106,7 @@ class ProductOptions(NamedTuple):
 
 def is_followed(*tensors: Array | None) -> bool:
     """Whether torch follows what is computed: its compiler, a tracer, a transform, or one who will ask for gradients.
-
-    Raises
-    ------
-    Unsupported : for gradients by transforms or forwards, which are not known.
-    """
+    Raises Unsupported for gradients by transforms or forwards, which are not known."""
     if "torch" not in sys.modules or is_compiling():
         return "torch" in sys.modules
     check_transforms(*tensors, of="a product")
@@ -191,13 +187,8 @@ class Product:
         return self._made.settle()
 
     def met(self, calls: Products, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
-        """Let known calls take notice of this one, which has run: the second of its kind is written down.
-
-        Parameters
-        ----------
-        arguments : of the call, by which it is known.
-        tensors : those among them in their order, by their names in `quant_matmul`; None for those that there are not.
-        """
+        """Let known calls take notice of this one, which has run and is known by its `arguments`: the second of its
+        kind is written down. `tensors` are those among them in their order, by their names in `quant_matmul`."""
         if self.operands.activations.shape[0] and calls.is_second(arguments):
             passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
             plan, compares = replay(self.prepared, self.operands, self._made, passed)

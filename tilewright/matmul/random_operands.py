@@ -15,13 +15,8 @@ from tilewright.matmul.config import MatmulConfig
 def random_operands(
     config: MatmulConfig, rows: int, device: str, seed: int = 0
 ) -> tuple[list[Any], dict[str, Any]]:  # of torch where a device is asked for, else of NumPy
-    """Arguments of `Matmul.forward`: A, W, scale, zeros and bias, and the others by name.
-
-    Parameters
-    ----------
-    rows : of A.
-    device : ``"cpu"`` for NumPy arrays, else a device of torch.
-    """
+    """Arguments of `Matmul.forward`, of so many rows: A, W, scale, zeros and bias, and the others by name; NumPy's on
+    the device ``"cpu"``, else tensors on one of torch."""
     rng, facts, request = np.random.default_rng(seed), config.facts(), config.request()
     activations = dtype(request.activations)
     shape = (rows, -(-facts.K // activations.per_byte))

@@ -44,14 +44,9 @@ class RawWeights:
         self._known.clear()
 
     def find(self, tensors: Sequence[Any], pack: Callable[[], PackedWeight]) -> PackedWeight | None:
-        """What was made of these tensors, or is made now; None where nothing can be kept, or the weight has no other
-        order.
-
-        Parameters
-        ----------
-        tensors : the weight, its scales and zeros, or None for those that it has not.
-        pack : makes the weight; it may raise CannotQuantize.
-        """
+        """What was made of these tensors, the weight, its scales and zeros (None for those that it has not), or is made
+        now by `pack`, which may raise CannotQuantize; None where nothing can be kept, or the weight has no other
+        order."""
         if not all(tensor is None or is_torch(tensor) for tensor in tensors):
             return None
         bases = [None if tensor is None else tensor if tensor._base is None else tensor._base for tensor in tensors]

@@ -26,17 +26,8 @@ WORTH = 1 << 18
 
 
 def packed_to_nearest(weight: object, how: Rounding, name: str = "the weight", divisors: object = None) -> PackedWeight:
-    """A weight ``[N, K]`` rounded and packed, on the device that it is on (NumPy's arrays stay such).
-
-    Parameters
-    ----------
-    name : of the weight, for messages.
-    divisors : as in `quant.quantize`.
-
-    Raises
-    ------
-    CannotQuantize : as `quant.quantize` does, and for a weight without rows or columns.
-    """
+    """A weight ``[N, K]``, called `name` in messages, rounded and packed on the device that it is on (NumPy's arrays
+    stay such). Raises CannotQuantize as `quant.quantize` does, and for a weight without rows or columns."""
     torch = sys.modules.get("torch")
     if torch is None or not is_torch(weight):
         return PackedWeight.pack(to_nearest(weight, how, divisors, name))

@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def weight_of(handle: "torch.Tensor") -> Any:
-    """The weight, or the weights, of what has a handle.
-
-    Raises
-    ------
-    WeightIsGone : there is no such layer.
-    """
+    """The weight, or the weights, of what has a handle. Raises WeightIsGone where there is no such layer."""
     owner = owner_of(handle)
     return owner if isinstance(owner, (PackedWeight, PackedExperts)) else owner.weight
 

@@ -42,12 +42,8 @@ def measured(
     known: Call, candidates: Sequence[Candidate], made: Callable[[Candidate], Call], topk: int, parallel: bool
 ) -> list[Outcome]:
     """What ways to make a call cost, the fastest first. None is kept, however fast, with which the result is another.
-
-    Parameters
-    ----------
-    known : the call as it is, which has run: its weight is in the kernel's form before threads ask for it at once.
-    made : a call with such options, and a result of its own.
-    """
+    The call `known` has run: its weight is in the kernel's form before threads ask for it at once. `made` gives a call
+    with such options, and a result of its own."""
 
     def build(chosen: Candidate) -> Call:
         call = made(chosen)

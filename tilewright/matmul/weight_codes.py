@@ -36,13 +36,8 @@ def codes_of(weight: np.ndarray, of: Format) -> np.ndarray:
 
 def stored_codes(codes: np.ndarray, of: Format) -> np.ndarray:
     """Codes as bytes of their own, of codes in an array of any integers; those of signed formats may be the numbers
-    themselves.
-
-    Raises
-    ------
-    InvalidCode : a code that the format does not have, named with its index.
-    WrongArgumentDType : no integers.
-    """
+    themselves. Raises InvalidCode for one that the format does not have, WrongArgumentDType for what are no
+    integers."""
     if codes.dtype.kind not in "iub":
         raise WrongArgumentDType(
             f"the codes are {codes.dtype}, expected integers", hint="transform_weight takes numbers"

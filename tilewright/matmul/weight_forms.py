@@ -171,13 +171,8 @@ class WeightForms:
                 )
 
     def _check_packed(self, weight: PackedWeight, scale: object, zeros: object) -> None:
-        """A packed weight is one of the config's, and brings its own scales and zeros.
-
-        Raises
-        ------
-        WrongArgumentShape, WrongArgumentDType : it is of another size or format.
-        MissingOperand : scales or zeros were given beside it.
-        """
+        """A packed weight is of the config's size and format, and brings its own scales and zeros. Raises
+        WrongArgumentShape, WrongArgumentDType, MissingOperand."""
         facts = self.config.facts()
         if weight.shape != (facts.N, facts.K):
             raise WrongArgumentShape(

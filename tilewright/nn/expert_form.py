@@ -69,12 +69,8 @@ class ExpertForm:
     def routed(
         self, hidden: torch.Tensor, routing: tuple[object, ...], experts: int, products: Callable[[Any, Any], Any]
     ) -> torch.Tensor:
-        """The experts' results, multiplied and added up for each token.
-
-        Parameters
-        ----------
-        products : of rows in the order of experts, and of the number of rows of each.
-        """
+        """The experts' results, multiplied and added up for each token; `products` makes them of rows in the order of
+        experts, and of the number of rows of each."""
         rows = hidden.reshape(-1, hidden.shape[-1])
         if self.call == "even":
             return products(rows, self._even(rows, experts)).reshape(-1, hidden.shape[-1])
@@ -122,13 +118,8 @@ def _ordered(index: torch.Tensor, experts: int) -> tuple[torch.Tensor, torch.Ten
 
 @in_float32()
 def form_of(module: object, names: tuple[str, str], columns: bool) -> ExpertForm | None:
-    """How a module with two parameters of three dimensions computes; None where no candidate gives what it gives.
-
-    Parameters
-    ----------
-    names : of the parameters.
-    columns : whether they are ``[experts, K, N]``.
-    """
+    """How a module with two parameters of three dimensions, ``[experts, K, N]`` where they are `columns`, computes;
+    None where no candidate gives what it gives."""
     # Columns of the first product differ, and experts of the second.
     probe = probe_of(module, {names[0]: 2 if columns else 1, names[1]: 0})
     gated = getattr(module, names[0]).shape[2 if columns else 1] != getattr(module, names[1]).shape[1 if columns else 2]
@@ -174,12 +165,8 @@ def _own_gate(module: object) -> bool:
 
 
 def probe_of(module: Any, alike: dict[str, int]) -> Any:  # a module of the same class
-    """A module with random float32 on the CPU in the place of its parameters.
-
-    Parameters
-    ----------
-    alike : for parameters that may be too large to try out whole, the axis along which numbers differ then.
-    """
+    """A module with random float32 on the CPU in the place of its parameters. For those that may be too large to try
+    out whole, `alike` says the axis along which numbers differ then."""
     generator = torch.Generator("cpu").manual_seed(0)
     probe = copy.copy(module)
     made = {}

@@ -153,12 +153,7 @@ class HeldWeight(torch.nn.Module):
         return packed
 
     def load_quantized(self, weight: QuantizedWeight) -> None:
-        """Replace the weight.
-
-        Raises
-        ------
-        WrongArgumentShape : it is of another shape than the layer.
-        """
+        """Replace the weight. Raises WrongArgumentShape for one of another shape than the layer."""
         if weight.shape != (self.out_features, self.in_features):
             raise WrongArgumentShape(
                 f"the weight has shape {list(weight.shape)}, the layer {[self.out_features, self.in_features]}"

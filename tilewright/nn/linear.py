@@ -363,12 +363,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _is_watched(x: Any) -> bool:
-    """Whether a tensor is one that a tracer or a transform follows, so that its memory is not there to be read.
-
-    Raises
-    ------
-    WrongArgumentKind : it is no tensor.
-    """
+    """Whether a tensor is one that a tracer or a transform follows, so that its memory is not there to be read. Raises
+    WrongArgumentKind for what is no tensor."""
     if type(x) in _PLAIN:
         check_transforms(x, of="a layer")
         return is_watched() or x.is_meta

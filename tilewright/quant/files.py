@@ -76,17 +76,8 @@ def metadata_name(tensors: Collection[str], prefix: str) -> str:
 
 
 def read_metadata(values: object, name: str) -> dict[str, Any]:  # JSON
-    """The inverse of `metadata_bytes`.
-
-    Parameters
-    ----------
-    values : the tensor.
-    name : of the tensor, for messages.
-
-    Raises
-    ------
-    InvalidTensor : it holds no metadata, or that of a newer version; it is a dense weight.
-    """
+    """The inverse of `metadata_bytes`, of a tensor of that name. Raises InvalidTensor: it holds no metadata, or that of
+    a newer version; it is a dense weight."""
     held = as_numpy(values)
     if held.ndim != 1 or held.dtype != np.uint8:
         raise InvalidTensor(
@@ -114,13 +105,9 @@ def read_metadata(values: object, name: str) -> dict[str, Any]:  # JSON
 
 
 def read_weight(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
-    """The weight called `name`, the inverse of `weight_tensors`.
-
-    Raises
-    ------
-    MissingTensor : its codes, its metadata or an array that these speak of are not there.
-    InvalidTensor : metadata of another version or none at all; arrays that make no weight.
-    """
+    """The weight called `name`, the inverse of `weight_tensors`. Raises MissingTensor where its codes, its metadata or
+    an array that these speak of are not there; InvalidTensor for metadata as in `read_metadata`, and arrays that make
+    no weight."""
     text = metadata_name(tensors, f"{name}.")
     for due in (f"{name}.{CODES}", text):
         if due not in tensors:

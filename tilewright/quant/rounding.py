@@ -88,17 +88,9 @@ class Rounding:
         return self.block[0] or max(1, shape[0]), self.block[1] or max(1, shape[1])
 
     def settle(self, least: np.ndarray, most: np.ndarray, total: np.ndarray | None, shape: tuple[int, ...]) -> Grid:
-        """Scales and zero points.
-
-        Parameters
-        ----------
-        least, most : of each row's part of a block, float64 ``[N, K / columns]``.
-        total : sums of magnitudes likewise, where the format `takes_means`.
-
-        Raises
-        ------
-        CannotQuantize : scales that their type does not have.
-        """
+        """Scales and zero points, of the least and the most of each row's part of a block, float64 ``[N, K /
+        columns]``, and the sums of magnitudes likewise, where the format `takes_means`. Raises CannotQuantize for
+        scales that their type does not have."""
         block, of = self.whole_block(shape), self.format
         least = np.minimum(_of_blocks(np.minimum, least, block[0]), 0.0)
         most = np.maximum(_of_blocks(np.maximum, most, block[0]), 0.0)

@@ -19,13 +19,8 @@ def time_call(function: Callable[[], object], device: str = "cpu", rounds: int =
 
 
 def call_times(function: Callable[[], object], device: str = "cpu", rounds: int = 20) -> list[float]:
-    """Milliseconds of single calls of ``function()``.
-
-    Parameters
-    ----------
-    device : where it runs: ``"cpu"``, or a device of torch.
-    rounds : launches measured on a GPU.
-    """
+    """Milliseconds of single calls of ``function()`` on ``"cpu"`` or a device of torch, of which so many `rounds` are
+    measured on a GPU."""
     if device == "cpu":
         return samples(function, warmup=10.0, rep=50.0)
     torch = sys.modules["torch"]

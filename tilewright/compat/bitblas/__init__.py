@@ -46,12 +46,7 @@ def __getattr__(name: str) -> Any:
 
 def set_log_level(level: str | int = "WARNING") -> None:
     """Which messages of this module are shown: a name in any case, or a number of `logging`; names that it lacks are
-    INFO, as in BitBLAS.
-
-    Raises
-    ------
-    WrongArgumentKind : neither a name nor a number.
-    """
+    INFO, as in BitBLAS. Raises WrongArgumentKind for what is neither a name nor a number."""
     if isinstance(level, bool) or not isinstance(level, (str, int)):
         raise WrongArgumentKind(
             f"{an(type(level).__name__)} was given for a log level", hint="'DEBUG', or logging.DEBUG"
@@ -64,13 +59,8 @@ set_debug_level = set_log_level
 
 
 def apply_transform_on_input(inputs: Any, index_map: Any) -> object:
-    """Move the elements of ``[.., .., row, column]`` tiles to the places that ``index_map(row, column)`` says.
-
-    Parameters
-    ----------
-    inputs : a tensor whose last two dimensions are a tile.
-    index_map : a function, or an object with ``map_indices``, from a new place to the old one.
-    """
+    """Move the elements of a tensor whose last two dimensions are a tile to the places that ``index_map(row, column)``,
+    a function or an object with ``map_indices``, says: from a new place to the old one."""
     rows, columns = inputs.shape[-2:]
     moved = inputs.clone() if hasattr(inputs, "clone") else inputs.copy()
     where = getattr(index_map, "map_indices", None) or (lambda place: index_map(*place))

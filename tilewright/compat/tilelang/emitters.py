@@ -309,23 +309,13 @@ def _own(array: object) -> BufferProxy:
 
 
 def mma_store_index_map(thread_id: Value, local_id: Value) -> tuple[Value, Value]:
-    """Row and column, in a tile of 16 x 16, of the sum that a thread has at a place of its array.
-
-    Parameters
-    ----------
-    thread_id : in its warp.
-    local_id : of 8 places.
-    """
+    """Row and column, in a tile of 16 x 16, of the sum that a thread of a warp has at one of the 8 places of its
+    array."""
     return result_place(thread_id, local_id)
 
 
 def get_mma_micro_size(dtype: object) -> tuple[int, int, int]:
-    """Rows, columns and depth of what matrix instructions multiply of a type at once.
-
-    Parameters
-    ----------
-    dtype : of the operands.
-    """
+    """Rows, columns and depth of what matrix instructions multiply of operands of a type at once."""
     bits = T.dtype(dtype).bits
     if bits == 64:
         return 8, 8, 4

@@ -59,13 +59,8 @@ class Analyzer:
 
     @classmethod
     def analysis(cls, fn: object, device: Device) -> AnalysisResult:
-        """Count a program's work and say how long a machine takes for it.
-
-        Parameters
-        ----------
-        fn : a `T.prim_func` whose sizes are numbers.
-        device : such as ``CUDA("cuda")``.
-        """
+        """Count the work of a `T.prim_func` whose sizes are numbers, and say how long a machine, ``CUDA("cuda")`` for
+        example, takes for it."""
         return cls(fn, device).ir_pass().calculate()
 
     def _size(self, extent: Extent, what: str) -> int:

@@ -44,12 +44,8 @@ class IndexMap:
         return [max(int(one) for one in column) + 1 for column in zip(*ends, strict=True)]
 
     def inverse(self, shape: Sequence[int], **options: object) -> IndexMap:
-        """The map that leads back to the indices of a shape.
-
-        Raises
-        ------
-        InvalidUse : two of them are sent to the same place.
-        """
+        """The map that leads back to the indices of a shape. Raises InvalidUse where two of them are sent to the same
+        place."""
         points = list(itertools.product(*(range(int(extent)) for extent in shape)))
         table = {tuple(int(one) for one in self.map_indices(point)): point for point in points}
         if len(table) < len(points):

@@ -253,12 +253,8 @@ cached = compile
 
 
 def par_compile(funcs: Iterable[object], *arguments: Any, ignore_error: bool = False, **options: Any) -> list[object]:
-    """`compile` of several functions, whose binaries are built side by side.
-
-    Parameters
-    ----------
-    ignore_error : give None in place of a kernel that cannot be compiled.
-    """
+    """`compile` of several functions, whose binaries are built side by side; with `ignore_error` None in place of a
+    kernel that cannot be compiled."""
     options.pop("num_workers", None)
     return _side_by_side([functools.partial(compile, one, *arguments, **options) for one in funcs], ignore_error)
 

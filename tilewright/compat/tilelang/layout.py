@@ -74,13 +74,8 @@ def make_linear_layout(*of: Any) -> Layout:
 
 
 def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: object, swizzle_bytes: int | None = None) -> object:
-    """Row and column at which an element of a swizzled tile lies.
-
-    Parameters
-    ----------
-    row_size : elements of a row.
-    swizzle_bytes : of a row that take part: 128, 64 or 32; the most that divides it where None.
-    """
+    """Row and column at which an element of a swizzled tile with rows of so many elements lies; `swizzle_bytes` of a
+    row take part: 128, 64 or 32, the most that divides it where None."""
     bits = NumberType(dtype).bits
     chunk = CHUNK_BITS // bits
     spans = [row_size * bits // 8] if swizzle_bytes is None else [swizzle_bytes]
@@ -89,14 +84,8 @@ def get_swizzle_layout(row: Any, column: Any, row_size: int, dtype: object, swiz
 
 
 def make_swizzled_layout(buffer: BufferProxy, *_: object, **options: object) -> Layout:
-    """A layout in which 16-byte chunks of 8 neighbouring rows lie in different banks; for `T.annotate_layout` advice to
-    swizzle.
-
-    Parameters
-    ----------
-    buffer : a shared tile.
-    options : accepted for TileLang's sake.
-    """
+    """A layout of a shared tile in which 16-byte chunks of 8 neighbouring rows lie in different banks; for
+    `T.annotate_layout` advice to swizzle. Options are accepted for TileLang's sake."""
     *outer, columns = (int(extent) for extent in buffer.shape)
     chunk = CHUNK_BITS // buffer.buffer.dtype.bits
     span = math.gcd(ROWS, columns // chunk) if columns % chunk == 0 else 1

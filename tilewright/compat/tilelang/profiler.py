@@ -71,12 +71,7 @@ def bench_with_wall(
     return_mode: str = "mean",
     synchronize: Callable[[], object] | None = None,
 ) -> float | list[float]:
-    """Milliseconds of ``fn()`` by the clock; see `do_bench`.
-
-    Parameters
-    ----------
-    synchronize : called before each start and each end.
-    """
+    """Milliseconds of ``fn()`` by the clock; see `do_bench`. `synchronize` is called before each start and each end."""
     times = []
     for _ in range(n_repeat):
         if synchronize is not None:
@@ -130,11 +125,7 @@ class Profiler:
 
     def arguments(self, known: Mapping[str, int] | None = None) -> list[object]:
         """Inputs of the declared shapes, made where the kernel runs; the same for every kernel of these parameters.
-
-        Parameters
-        ----------
-        known : sizes that only a call says, by name; others are 1024.
-        """
+        Sizes that only a call says are `known` by name; others are 1024."""
         given = dict(known or {})
         if sys.modules.get("torch") is None:
             rng = np.random.default_rng(0)
@@ -217,12 +208,7 @@ class Profiler:
         max_mismatched_ratio: float = 0.01,
     ) -> None:
         """Compare what the kernel returns with what a reference does; where neither returns anything, what each made of
-        the arguments.
-
-        Raises
-        ------
-        ResultsDiffer : more than a part of the elements are too far off.
-        """
+        the arguments. Raises ResultsDiffer where more than a part of the elements are too far off."""
         given = self.arguments() if input_tensors is None else list(input_tensors)
         own = copy.deepcopy(given)
         found, expected = self._run(*given), reference_program(*own)
@@ -244,12 +230,8 @@ class Profiler:
                 )
 
     def assert_consistent(self, repeat: int = 10) -> None:
-        """Compare several runs on the same arguments with the first.
-
-        Raises
-        ------
-        ResultsDiffer : any element of any result is another one.
-        """
+        """Compare several runs on the same arguments with the first. Raises ResultsDiffer where any element of any
+        result differs."""
         given = self.arguments()
         first, *others = (self._run(*given) for _ in range(repeat))
         for other in others:

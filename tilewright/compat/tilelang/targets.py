@@ -96,12 +96,8 @@ def _attributes(target: object) -> dict[str, object]:
 
 
 def request(target: object) -> str:
-    """A program's target as `tilewright.compile` takes it; options that only TVM has are left out.
-
-    Raises
-    ------
-    InvalidUse : a kind of machine that there is no target for.
-    """
+    """A program's target as `tilewright.compile` takes it; options that only TVM has are left out. Raises InvalidUse
+    for a kind of machine that there is no target for."""
     if target is None or (isinstance(target, str) and target == "auto"):
         target = Target.current() or os.environ.get(DEFAULT) or "auto"
     attributes = _attributes(target)
@@ -116,12 +112,8 @@ def request(target: object) -> str:
 
 
 def determine_target(target: object = "auto", return_object: bool = False) -> object:
-    """The target that a request means on this machine.
-
-    Parameters
-    ----------
-    return_object : give a `Target` instead of what was asked with.
-    """
+    """The target that a request means on this machine, as a `Target` where `return_object`, else as what was asked
+    with."""
     if isinstance(target, Target):
         return target
     if target == "auto":

@@ -93,12 +93,8 @@ def map_torch_type(intype: object) -> torch.dtype:
 
 
 def filled(dtype: NumberType, shape: tuple[int, ...], supply: TensorSupplyType, device: str) -> torch.Tensor:
-    """A tensor of torch's, made where it is used: without more said, floats between -1 and 1, small integers.
-
-    Parameters
-    ----------
-    shape : in elements.
-    """
+    """A tensor of torch's of so many elements, made where it is used: without more said, floats between -1 and 1, small
+    integers."""
     kind, of = supply, dtype.as_torch()
     if dtype.record.is_packed:
         return torch.randint(0, 256, storage_shape(shape, dtype.record), device=device, dtype=torch.uint8).view(of)

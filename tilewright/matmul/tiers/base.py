@@ -178,13 +178,8 @@ def arranged(
     then: Prepared,
     to: str | None = None,
 ) -> Ready:
-    """A product with a weight of so many columns, behind a kernel that brings activations into their order where they
-    are not in it as they are, or are divided first.
-
-    Parameters
-    ----------
-    to : type of the arranged activations, where it is another one.
-    """
+    """A product with a weight of so many columns, behind a kernel that brings activations into their order, and to the
+    type `to` where that is another one, where they are not in it as they are, or are divided first."""
     facts, divides = weight.facts, weight.facts.divisors and not request.divided
     if not (facts.gather or divides or columns != facts.K):
         return then
@@ -208,13 +203,9 @@ def named(options: Candidate) -> str:
 
 
 def kept_under(kernels: str, of: object, request: Request, arch: Arch, model: Candidate) -> str:
-    """The key of tuning's result: calls of one kind (`Request.kind`) for which the machine's model chooses alike.
-
-    Parameters
-    ----------
-    kernels : their name, with a version that changes when what was tuned says nothing of them any more.
-    of : the weight's facts.
-    """
+    """The key of tuning's result: calls of one kind (`Request.kind`) with a weight of such facts for which the
+    machine's model chooses alike. The name of the kernels has a version, which changes when what was tuned says nothing
+    of them any more."""
     return f"{kernels} {arch.target} {arch.name} {arch.cores} cores {of} {request.kind} {named(model)}"
 
 

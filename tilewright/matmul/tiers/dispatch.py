@@ -32,14 +32,9 @@ TIERS: tuple[Tier, ...] = (Panels(), Fragments(), Scaled(), Scaled(in_blocks=Tru
 
 
 def choose(facts: WeightFacts, request: Request, arch: Arch) -> tuple[Tier, Request]:
-    """The first tier that serves a call, and the request that it serves.
-
-    Where no tier quantises activations as part of its kernel, the request is for the product with quantised ones.
-
-    Raises
-    ------
-    Unsupported : for a function of pairs of columns; the last tier serves everything else.
-    """
+    """The first tier that serves a call, and the request that it serves: where no tier quantises activations as part of
+    its kernel, the one for the product with quantised ones. Raises Unsupported for a function of pairs of columns; the
+    last tier serves everything else."""
     for asked in (request, after_quantisation(request)):
         for tier in TIERS:
             if tier.runs_on(arch) and _refusal(tier, facts, asked, arch) is None:

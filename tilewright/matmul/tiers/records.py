@@ -132,12 +132,8 @@ class Records:
 
 
 def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, example: Array) -> Records:
-    """A weight in the order of a form, packed where the weight is.
-
-    Raises
-    ------
-    CannotQuantize : codes that stand for no number.
-    """
+    """A weight in the order of a form, packed where the weight is. Raises CannotQuantize for codes that stand for no
+    number."""
     parts, factor = scales_and_zeros(weight, form)
     table = as_numpy(recoded(np.arange(1 << weight.format.bits).astype(np.uint8), weight.format))
     words = words_of(weight, form, table, parts, example)
@@ -147,17 +143,9 @@ def records_of(weight: PackedWeight, form: FragmentRecords, coding: Coding, exam
 def words_of(
     weight: PackedWeight, form: FragmentRecords, table: np.ndarray, parts: dict[str, Any], example: Array
 ) -> Array:
-    """Records of a weight's codes, packed on its device.
-
-    Parameters
-    ----------
-    table : the record's code (uint8) for each of the format's.
-    parts : scales and zeros ``[N, groups of the form]``.
-
-    Raises
-    ------
-    CannotQuantize : codes that stand for no number.
-    """
+    """Records of a weight's codes, packed on its device. `table` has the record's code (uint8) for each of the
+    format's, `parts` are scales and zeros ``[N, groups of the form]``. Raises CannotQuantize for codes that stand for
+    no number."""
     plain, columns = weight.codes, weight.facts.K
     _check_numbers(weight)
     if is_torch(plain) and plain.is_cuda:

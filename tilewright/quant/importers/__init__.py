@@ -1,4 +1,8 @@
-"""Weights in the forms of other libraries' checkpoints, as `QuantizedWeight`; each by one formula in its docstring."""
+"""Weights in the forms of other libraries' checkpoints, as `QuantizedWeight`; each by one formula in its docstring.
+
+All of these functions take `name`, what messages call the weight, and raise InvalidTensor (MissingTensor where one is
+None) for tensors of another shape or element type, that do not fit one another, or of a form that there is not.
+"""
 
 from tilewright.quant.importers.awq import from_awq, from_awq_fast
 from tilewright.quant.importers.bitblas import from_bitblas

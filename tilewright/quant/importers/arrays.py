@@ -17,20 +17,8 @@ Extent = int | None
 
 
 def expect(name: str, value: object, dtypes: Sequence[str], shape: Sequence[Extent], form: str) -> np.ndarray:
-    """`value` as an array, checked.
-
-    Parameters
-    ----------
-    name : of the tensor, for the message.
-    dtypes : element types it may have.
-    shape : extents it must have.
-    form : the shape in words, for the message.
-
-    Raises
-    ------
-    MissingTensor : there is none.
-    InvalidTensor : another element type, number of dimensions or extent.
-    """
+    """The tensor called `name`, checked: one of such element types, of a shape (`form` says it in words). Raises
+    MissingTensor where there is none, InvalidTensor for another."""
     if value is None:
         raise MissingTensor(f"{name} is missing, where {' or '.join(dtypes)} {form} is due")
     array = as_numpy(value)
@@ -46,24 +34,14 @@ def expect(name: str, value: object, dtypes: Sequence[str], shape: Sequence[Exte
 
 
 def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> Any:  # NumPy's or torch's
-    """The tensor ``prefix + name``.
-
-    Raises
-    ------
-    MissingTensor : there is none.
-    """
+    """The tensor ``prefix + name``. Raises MissingTensor."""
     if prefix + name not in tensors:
         raise MissingTensor(f"{prefix + name} is missing: a {format} weight needs it")
     return tensors[prefix + name]
 
 
 def matrix(tensors: Mapping[str, object], name: str) -> Array:
-    """The tensor `name`, whose rows and columns are about to be counted.
-
-    Raises
-    ------
-    MissingTensor, InvalidTensor : there is none, or one of other dimensions.
-    """
+    """The tensor `name`, whose rows and columns are about to be counted. Raises MissingTensor, InvalidTensor."""
     found = take(tensors, name, "", "quantised")
     if found.ndim != 2:
         raise InvalidTensor(f"{name} is {found.dtype} {list(found.shape)}, where rows and columns are due")
@@ -71,12 +49,8 @@ def matrix(tensors: Mapping[str, object], name: str) -> Array:
 
 
 def factor(name: str, value: object, dtypes: Sequence[str]) -> float:
-    """The one number of a tensor, by which a weight is multiplied or divided.
-
-    Raises
-    ------
-    MissingTensor, InvalidTensor : there is none, or several; it is not positive.
-    """
+    """The one positive number of a tensor, by which a weight is multiplied or divided. Raises MissingTensor,
+    InvalidTensor."""
     given = None if value is None else np.reshape(as_numpy(value), -1)
     found = float(expect(name, given, dtypes, [1], "[1]")[0])
     if not np.isfinite(found) or found <= 0.0:
@@ -85,12 +59,7 @@ def factor(name: str, value: object, dtypes: Sequence[str]) -> float:
 
 
 def positive(name: str, value: int) -> int:
-    """A size given by metadata.
-
-    Raises
-    ------
-    InvalidTensor : it is not a positive whole number.
-    """
+    """A size given by metadata, a positive whole number. Raises InvalidTensor."""
     if not isinstance(value, (int, np.integer)) or value < 1:
         raise InvalidTensor(f"{name} is {value!r}, where a positive whole number is due")
     return int(value)

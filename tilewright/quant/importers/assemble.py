@@ -36,18 +36,8 @@ def signed(name: str, values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def assemble(codes: np.ndarray, format: str, *, name: str, **rest: Any) -> QuantizedWeight:
-    """The weight; what does not fit is told by the name of the checkpoint's weight.
-
-    Parameters
-    ----------
-    codes : ``[N, K]`` as `QuantizedWeight` has them.
-    name : what messages call the weight.
-    rest : further fields of `QuantizedWeight`.
-
-    Raises
-    ------
-    InvalidTensor : codes, scales, zeros or groups that make no weight.
-    """
+    """The weight of codes ``[N, K]`` and further fields of `QuantizedWeight`. Raises InvalidTensor where they make
+    none, by the name of the checkpoint's weight."""
     try:
         return QuantizedWeight(codes, number_format(format), **rest)
     except (CannotQuantize, OutOfRange) as error:
@@ -59,18 +49,10 @@ Group = int | Collection[int] | None
 
 
 def group_size(name: str, K: int, groups: int, group: Group = None) -> int:
-    """Columns of a group, where a weight of K columns has `groups` of them.
-
-    Parameters
-    ----------
-    group : as a number what it must be; of several the one that makes so many groups. Where nothing said does, it is
-        what divides K into them. Where nothing divides it the last group is cut, and how long the others are is
-        nobody's guess.
-
-    Raises
-    ------
-    InvalidTensor : as many groups do not make K, or groups of several sizes do.
-    """
+    """Columns of a group, where a weight of K columns has `groups` of them: what `group` says as a number; of several
+    the one that makes so many groups; where nothing said does, what divides K into them. Where nothing divides it the
+    last group is cut, and how long the others are is nobody's guess. Raises InvalidTensor where as many groups do not
+    make K, or groups of several sizes do."""
     if isinstance(group, (int, np.integer)):
         said: Sequence[int] = [] if group == -1 else [int(group)]
     else:
@@ -96,12 +78,8 @@ def _sizes(K: int, groups: int) -> range:
 
 
 def grouped(name: str, K: int, groups: int, group: Group, order: np.ndarray | None) -> tuple[int, np.ndarray | None]:
-    """Columns of a group as in `group_size`, and the group of each column where groups are no runs of so many.
-
-    Parameters
-    ----------
-    order : the group of each column, which says by itself what groups are; None where it is not said.
-    """
+    """Columns of a group as in `group_size`, and the group of each column where groups are no runs of so many; `order`
+    is that, and says by itself what groups are, None where it is not said."""
     if order is None or isinstance(group, int):
         group = group_size(name, K, groups, group)
         return group, None if order is None or _sequential(order, group) else order
@@ -122,18 +100,9 @@ def _sequential(g_idx: np.ndarray, group: int) -> bool:
 
 
 def smoothed(weight: QuantizedWeight, factors: object, name: str) -> QuantizedWeight:
-    """The weight beside activations that are multiplied by `factors`, one a column, before they meet it (AWQ,
-    SmoothQuant).
-
-    Parameters
-    ----------
-    factors : floats ``[K]``, or with extents of 1 before it; None for none.
-    name : of their tensor, for messages.
-
-    Raises
-    ------
-    InvalidTensor : another shape or type, a factor that is zero or not finite.
-    """
+    """The weight beside activations that are multiplied by `factors` (floats ``[K]``, also with extents of 1 before it,
+    in the tensor called `name`), one a column, before they meet it (AWQ, SmoothQuant). Raises InvalidTensor for another
+    shape or type, a factor that is zero or not finite."""
     if factors is None:
         return weight
     found = as_numpy(factors)

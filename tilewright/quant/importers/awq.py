@@ -57,11 +57,6 @@ def from_awq(
     group : elements of K that share a scale; needed for gemv as a number, -1 for all; for gemm, where they do not
         divide K: `assemble.group_size`.
     bits : 4, the only size that AWQ has.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, another form or number of bits.
 
     Source: Lin et al. 2023, the checkpoint format of AutoAWQ.
     """
@@ -136,11 +131,6 @@ def from_awq_fast(
     qzeros, scales : floats ``[Z, N]``; what lies behind the K / group groups means nothing.
     group : elements of K that share a scale.
     bits : 4, the only size of the form.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, another number of bits.
 
     Source: the checkpoint format of AutoAWQ and llm-awq.
     """

@@ -55,12 +55,8 @@ class BitblasOrder:
         return tile + tile_place(n % ROWS, k % self.columns, (self.columns, self.stage))
 
     def check(self, N: int, K: int, name: str = "the weight") -> None:
-        """Whether a weight of N rows and K columns has this form.
-
-        Raises
-        ------
-        InvalidTensor : it is cut into tiles or words that do not come out even.
-        """
+        """A weight of N rows and K columns has this form. Raises InvalidTensor for tiles or words that do not come out
+        even."""
         if self.stage and (N % ROWS or K % self.columns):
             raise InvalidTensor(
                 f"{name}: propagate_b={self.stage} cuts a weight into tiles of {ROWS} x {self.columns}, "
@@ -139,19 +135,9 @@ class BitblasOrder:
 
 
 def bitblas_order(bits: int, activations: str, stage: int, fast_decoding: bool) -> BitblasOrder:
-    """The order for weights of some bits beside activations of some type.
-
-    Parameters
-    ----------
-    bits : of a code.
-    activations : BitBLAS's A_dtype.
-    stage : `propagate_b`.
-    fast_decoding : whether words are interleaved.
-
-    Raises
-    ------
-    InvalidTensor : BitBLAS has no interleaving for the pair, or no such stage.
-    """
+    """The order for weights of so many bits beside activations of a type (BitBLAS's A_dtype), of a stage
+    (`propagate_b`), with words interleaved where decoding is fast. Raises InvalidTensor: it has no interleaving for the
+    pair, or no such stage."""
     if stage not in (0, 1, 2, 3):
         raise InvalidTensor(f"propagate_b is {stage!r}, where 0 to 3 is due")
     order = None
@@ -222,11 +208,6 @@ def from_bitblas(
     group_size : -1 for K.
     zeros_mode, propagate_b, fast_decoding : as the operator's configuration has them.
     native : signed codes are two's complement, as where W is multiplied in its own type; beside int4 they always are.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : tensors that do not fit one another.
     """
     of = number_format(W_dtype)
     order = bitblas_order(of.bits, A_dtype, propagate_b, fast_decoding)

@@ -24,15 +24,10 @@ def from_hf_bitnet(
 
     Parameters
     ----------
-    weight : uint8 ``[R, K]``.
-    weight_scale : one float.
+    weight : uint8 ``[R, K]``; the code 3 means nothing and is refused.
+    weight_scale : one float, above 0.
     out_features : N, where it is no multiple of 4.
     divides : what the checkpoint's configuration means by its scale: True for ``linear_class`` bitlinear.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : another shape or element type, the code 3 (which means nothing), a scale of zero.
 
     Source: Ma et al. 2024; the packed form of ``transformers.integrations.bitnet``.
     """

@@ -61,11 +61,6 @@ def from_bitsandbytes(
     nested_absmax : float32 ``[ceil(blocks / nested_block)]``, with absmax in uint8.
     nested_quant_map : float32 ``[256]``, with absmax in uint8.
     kind : ``"nf4"`` or ``"fp4"``.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor, MissingTensor : tensors or metadata that do not fit one another.
 
     Source: Dettmers et al. 2023; the serialised form of bitsandbytes' 4-bit parameters.
     """
@@ -113,12 +108,8 @@ def _scales(
 
 
 def read_bitsandbytes(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
-    """The weight called `name` in a checkpoint, with the tensors and the metadata that go by longer names.
-
-    Raises
-    ------
-    MissingTensor, InvalidTensor : as `from_bitsandbytes`, or metadata that is no JSON text.
-    """
+    """The weight called `name` in a checkpoint, with the tensors and the metadata that go by longer names. Raises
+    MissingTensor, InvalidTensor, also for metadata that is no JSON text."""
     kind, text = next(((k, name + state) for k, state in STATES.items() if name + state in tensors), ("", ""))
     if not kind:
         raise MissingTensor(f"{name + STATES['nf4']} is missing: a 4-bit weight of bitsandbytes needs it")
@@ -152,11 +143,6 @@ def from_bitsandbytes_int8(weight: object, scb: object, *, name: str = "weight")
     ----------
     weight : int8 ``[N, K]``, row by row (``weight_format`` 0).
     scb : float32 ``[N]``, the largest magnitude of each row.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type.
 
     Source: Dettmers et al. 2022; the serialised form of bitsandbytes' `Linear8bitLt`.
     """

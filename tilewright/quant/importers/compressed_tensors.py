@@ -48,11 +48,6 @@ def from_pack_quantized(
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
     bits : 1 to 8; 32 codes fill as many words as they have bits.
     group : columns that share a scale, where they do not divide K: `assemble.group_size`.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : tensors that do not fit one another.
 
     Source: the format of that name in compressed-tensors.
     """
@@ -152,11 +147,6 @@ def from_int_quantized(
     weight_g_idx : int32 ``[K]``; all -1 says the same as None.
     bits : of the weight's numbers, 2 to 8.
     group : as in `from_pack_quantized`.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : tensors that do not fit one another.
     """
     values = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
     order = _order(name, weight_g_idx, values.shape[1])
@@ -183,16 +173,11 @@ def from_float_quantized(
 
     Parameters
     ----------
-    weight : float8_e4m3fn or float8_e5m2 ``[N, K]``.
+    weight : float8_e4m3fn or float8_e5m2 ``[N, K]``, without NaN.
     weight_scale : floats, one, ``[N, 1]``, ``[N, K / group]``, or with `block` ``[ceil(N / rows), ceil(K / columns)]``;
         uint8 (or float8_e8m0fnu) for powers of two, ``2**(x - 127)``, as mxfp8 has them.
     block : rows and columns that share a scale, for weights in blocks.
     group : as in `from_pack_quantized`.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : tensors that do not fit one another, a NaN in the weight.
     """
     values = expect(f"{name}.weight", weight, list(FLOAT8), [None, None], "[N, K]")
     nan = np.isnan(values)

@@ -27,11 +27,6 @@ def from_eetq(weight: object, weight_scales: object, *, name: str = "weight") ->
     ----------
     weight : int8 ``[K, N]``.
     weight_scales : floats ``[N]``.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, codes in another order.
 
     Source: the preprocessing of weights in EETQ and FasterTransformer (``ColumnMajorTileInterleave``).
     """

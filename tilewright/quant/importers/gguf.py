@@ -49,11 +49,6 @@ def from_gguf(data: Array | bytes, type_name: str, shape: Sequence[int], *, name
     data : uint8, the bytes of the tensor.
     type_name : a name of `FORMATS`: ``"Q4_0"``, ``"Q4_K"``, ...
     shape : ``(N, K)``; a file lists the extents the other way round.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : another block format, a K that blocks do not divide, or another number of bytes.
 
     Source: the block structures of ggml.
     """

@@ -116,12 +116,7 @@ class TableBlocks:
 
 
 def _stands_for(blocks: Bytes, type: str, name: str) -> np.ndarray:
-    """The float32 numbers of blocks, by the package ``gguf``.
-
-    Raises
-    ------
-    InvalidTensor : it is not installed.
-    """
+    """The float32 numbers of blocks, by the package ``gguf``. Raises InvalidTensor where it is not installed."""
     try:
         from gguf import GGMLQuantizationType, dequantize
     except ImportError:

@@ -60,11 +60,6 @@ def from_gptq(
     borrowed : whether version 1 has taken one off of all fields of a word by one difference of words, mod 2**32, as
         GPTQModel and AutoRound do: a zero point 0 borrows from the next one. Fields of 3 bits never do.
     group : columns of a group, or all that they may be (`assemble.group_size`); by default ``K / groups``.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, or a group number that does not exist.
 
     Source: the checkpoint format of AutoGPTQ; Frantar et al. 2022.
     """  # noqa: E501

@@ -45,11 +45,6 @@ def from_hqq(
     group : elements that share a scale, None for K.
     packing : one of `PACKINGS`.
     axis : 1; groups that run down the columns (0) are no groups of rows and cannot be read.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : tensors that do not fit one another, axis 0.
 
     Source: Badri and Shaji 2023; the state dicts of `hqq.core.quantize.HQQLinear`.
     """
@@ -89,12 +84,8 @@ def from_hqq(
 
 
 def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
-    """The weight of the layer called `name` in a checkpoint, whose metadata are tensors too.
-
-    Raises
-    ------
-    MissingTensor, InvalidTensor : as `from_hqq`, or scales that are quantised themselves.
-    """
+    """The weight of the layer called `name` in a checkpoint, whose metadata are tensors too. Raises MissingTensor,
+    InvalidTensor, also for scales that are quantised themselves."""
 
     def number(suffix: str) -> Any:
         found = as_numpy(take(tensors, name, f".{suffix}", "HQQ"))

@@ -33,11 +33,6 @@ def from_marlin(qweight: object, scales: object, *, bits: int = 4, name: str = "
     qweight : int32 ``[K / 16, 2 * N]``.
     scales : floats ``[K / group, N]``.
     bits : 4, the only size of the form.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, another number of bits.
 
     Source: Frantar et al., "MARLIN", PPoPP 2025; the checkpoint forms of AutoAWQ and AutoGPTQ.
     """
@@ -102,11 +97,6 @@ def from_marlin_24(
     scale_packed : floats ``[K / group, N]``.
     meta : int16 ``[K / 32, 2 * N]``.
     bits : 4 or 8.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, another number of bits, two places that are one.
 
     Source: ``marlin-24`` of compressed-tensors 0.12, ``marlin_24`` of GPTQ checkpoints; the kernel is that of vLLM.
     """

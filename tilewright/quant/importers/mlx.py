@@ -46,11 +46,6 @@ def from_mlx(
     mode : one of `MODES`: integers (``"affine"``), or floats of e2m1 or e4m3.
     bits : 1, 2, 3, 4, 5, 6 or 8; None for the usual of the mode.
     group : columns that share a scale; None for the usual.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type, another mode, number of bits or group.
 
     Examples
     --------

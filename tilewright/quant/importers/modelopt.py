@@ -26,11 +26,6 @@ def from_modelopt_int4(
     weight : uint8 ``[N / 2, K]``.
     weight_scale : floats ``[N, K / group]``.
     group : columns that share a scale, where they do not divide K: `assemble.group_size`.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : a tensor of another shape or element type.
 
     Examples
     --------

@@ -17,12 +17,7 @@ _POWERS = ["uint8", "float8_e8m0fnu"]
 
 
 def powers_of_two(name: str, scales: np.ndarray) -> np.ndarray:
-    """Scales of bytes as e8m0.
-
-    Raises
-    ------
-    InvalidTensor : one is 255, NaN.
-    """
+    """Scales of bytes as e8m0. Raises InvalidTensor where one is 255, NaN."""
     powers = np.ascontiguousarray(scales).view(np.uint8)
     if (powers == 255).any():
         raise InvalidTensor(f"{name} is NaN (255) at {[int(i) for i in np.argwhere(powers == 255)[0]]}")
@@ -39,13 +34,8 @@ def from_mx(blocks: object, scales: object, *, to: str = "e2m1", name: str = "we
     Parameters
     ----------
     blocks : uint8 ``[N, K / 32, 4 * bits]``, or the same bytes as ``[N, K * bits / 8]``.
-    scales : uint8 (or float8_e8m0fnu) ``[N, K / 32]``.
+    scales : uint8 (or float8_e8m0fnu) ``[N, K / 32]``, without 255 (NaN).
     to : ``"e2m1"``, ``"e2m3"`` or ``"e3m2"``.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : another shape or element type, a scale of 255 (NaN).
 
     Source: OCP Microscaling Formats specification 1.0.
     """

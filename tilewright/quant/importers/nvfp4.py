@@ -34,15 +34,10 @@ def from_nvfp4(
     Parameters
     ----------
     weight : uint8 ``[N, K / 2]``.
-    weight_scale : float8_e4m3fn ``[N, K / group]``.
-    tensor_scale : one float32.
+    weight_scale : float8_e4m3fn ``[N, K / group]``, without NaN and signs.
+    tensor_scale : one float32, above 0.
     divides : whether the weight's scale divides.
     group : columns that share a scale.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor : another shape or element type, a scale that is NaN or has a sign, one of the weight that is zero.
     """
     packed = expect(f"{name}.weight", weight, ["uint8"], [None, None], "[N, K / 2]")
     N, K = packed.shape[0], 2 * packed.shape[1]

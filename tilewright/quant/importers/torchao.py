@@ -70,11 +70,6 @@ def from_torchao(
     parts : ``qdata``, ``scale`` and, where the kind has them, ``zero_point`` and ``act_pre_scale``, by which
         activations are multiplied first.
     about : the other attributes, ``block_size`` among them.
-    name : what messages call the weight.
-
-    Raises
-    ------
-    InvalidTensor, MissingTensor : another kind, parts that do not fit one another.
 
     Source: the tensor subclasses of torchao and `torchao.prototype.safetensors`.
     """  # noqa: E501
@@ -190,12 +185,8 @@ def _bits(about: Mapping[str, object]) -> int:
 
 
 def read_torchao(tensors: Mapping[str, object], layer: str, metadata: Mapping[str, str]) -> QuantizedWeight:
-    """The weight of a layer, whose parts are ``layer._weight_qdata`` and so on.
-
-    Raises
-    ------
-    InvalidTensor, MissingTensor : as `from_torchao`, or a file without torchao's metadata.
-    """
+    """The weight of a layer, whose parts are ``layer._weight_qdata`` and so on. Raises InvalidTensor, MissingTensor,
+    also for a file without torchao's metadata."""
     start = f"{layer}._weight_"
     parts = {part: tensors[start + part] for part in PARTS if start + part in tensors}
     kind, rest = _described(layer, metadata)
@@ -215,12 +206,8 @@ def _described(layer: str, metadata: Mapping[str, str]) -> tuple[str, Mapping[st
 
 
 def torchao_activations(layer: str, metadata: Mapping[str, str]) -> str | None:
-    """What activations are quantised to before they meet a layer's weight; None for as they are.
-
-    Raises
-    ------
-    InvalidTensor : a file without torchao's metadata.
-    """
+    """What activations are quantised to before they meet a layer's weight; None for as they are. Raises InvalidTensor
+    for a file without torchao's metadata."""
     kind, about = _described(layer, metadata)
     quantised = about.get("act_quant_kwargs") or about.get("activation_quantization")
     if kind == "MXTensor" and isinstance(quantised, Mapping):

@@ -69,14 +69,9 @@ class OperatorCache:
             return len(self.cache)
 
     def save_into_database(self, database_path: str | None = None, target: object = None) -> None:
-        """Write every operator (those for `target`, where one is given) to a directory of its own.
-
-        Each appears there whole or not at all, and replaces an earlier one: other processes may do the same.
-
-        Raises
-        ------
-        InvalidCheckpoint : the place cannot be written to.
-        """
+        """Write every operator (those for `target`, where one is given) to a directory of its own. Each appears there
+        whole or not at all, and replaces an earlier one: other processes may do the same. Raises InvalidCheckpoint
+        where the place cannot be written to."""
         with self._lock:
             operators = list(self.cache.items())
         for config, operator in operators:
@@ -84,12 +79,8 @@ class OperatorCache:
                 _save(Path(database_path or get_database_path()) / _directory(operator), config, operator)
 
     def load_from_database(self, database_path: str | None = None, target: object = None) -> None:
-        """Add the operators that were saved for a target, by default the best machine here.
-
-        Raises
-        ------
-        InvalidCheckpoint : a record that cannot be read.
-        """
+        """Add the operators that were saved for a target, by default the best machine here. Raises InvalidCheckpoint
+        for a record that cannot be read."""
         root = Path(database_path or get_database_path())
         for record in sorted(root.glob(f"{_directory(target)}/*/{_RECORD}")):
             try:

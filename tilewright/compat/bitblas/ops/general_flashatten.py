@@ -104,12 +104,8 @@ class FlashAtten:
         self.kernel = compile(traced, target=self.arch)
 
     def forward(self, Q: Array, K: Array, V: Array, output: Any = None) -> Array:
-        """``[batch, seq_len, heads, dim]``, written to `output` too where it is given.
-
-        Raises
-        ------
-        WrongArgumentShape : a tensor that is not of the configuration's shape.
-        """
+        """``[batch, seq_len, heads, dim]``, written to `output` too where it is given. Raises WrongArgumentShape for a
+        tensor that is not of the configuration's shape."""
         config = self.config
         for name, tensor, shape in (
             ("Q", Q, config.query_shape),

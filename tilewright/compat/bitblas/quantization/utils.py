@@ -38,11 +38,7 @@ def general_compress(lowprecision_weight: np.ndarray, source_bits: int = 4, stor
 
 def interleave_weight(qweight: np.ndarray, nbits: int = 4, target_dtype: str = "float16") -> np.ndarray:
     """Bytes of `general_compress` with the codes of each 32-bit word in the order that BitBLAS's fast decoding takes.
-
-    Raises
-    ------
-    InvalidTensor : BitBLAS has no such order, or rows fill no whole words.
-    """
+    Raises InvalidTensor where it has no such order, or rows fill no whole words."""
     if (target_dtype, nbits) not in WORD_ORDERS:
         known = ", ".join(f"{b} bits for {t}" for t, b in WORD_ORDERS)
         raise InvalidTensor(f"no order of {nbits} bits for {target_dtype}", hint=known)
