@@ -104,3 +104,59 @@ def test_a_scalar_is_not_cast_to_several_numbers() -> None:
         tilewright.jit(target="cpu")(program).compile(numbers(8))
     assert told.value.message == "the type of what T.cast converts to is float16x2"
     assert told.value.hint == "expected that of one number, float16"
+
+
+@pytest.mark.parametrize("target", EVERYWHERE)
+@pytest.mark.parametrize("way", ["other branch", "behind it", "of truths", "of a tile", "within another"])
+def test_a_condition_is_what_it_was_before_its_branches_change_it(way: str, target: str) -> None:
+    """Lanes of a processor's vectors asked it anew for each store, and for the other branch: of numbers that stores before
+    these had changed."""
+
+    def program(A):
+        A: T.Tensor((33,), "int32")
+        O = T.empty((33,), "int32")
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((33,), "int32")
+            T.copy(A, tile)
+            for i in T.Parallel(33):
+                one, other = T.alloc_var("int32", init=A[i]), T.alloc_var("int32", init=7)
+                truth = T.alloc_var("bool", init=False)
+                if way == "other branch":
+                    if one < 1:
+                        one = other
+                    else:
+                        other = one * 3
+                elif way == "behind it":
+                    if one < 1:
+                        one = one + 9
+                        other = 100
+                elif way == "of truths":
+                    truth = one < 1
+                    if truth:
+                        truth = False
+                        other = 5
+                    else:
+                        other = 6
+                elif way == "of a tile":
+                    if tile[i] < 1:
+                        tile[i] = 4
+                        other = 5
+                    else:
+                        tile[i] = tile[i] - 6
+                        other = 6
+                elif one < 1:
+                    if other + one > 5:
+                        one = other
+                        other = 3
+                    else:
+                        other = one * 3
+                        one = 8
+                else:
+                    one = other * 2 - one
+                    other = 1
+                O[i] = one + other * 100 + tile[i] * 10000
+        return O
+
+    given = numbers(33, dtype="int32")
+    assert (given < 1).any() and (given >= 1).any()
+    agree(program, target, given)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import EVERY_OTHER, INTRINSICS, children, find, holds, key, root, walk
+from tilewright.ir import EVERY_OTHER, INTRINSICS, changed, children, find, holds, key, root, walk
 from tilewright.ir import nodes as ir
 from tilewright.passes.neighbours import Neighbours
 
@@ -137,12 +137,29 @@ class Lanes:
             then = self.sequence(branch.then)
             otherwise = None if branch.otherwise is None else self.sequence(branch.otherwise)
             return [replace(branch, condition=condition, then=then, otherwise=otherwise)]
-        made = self.under(condition, branch.then, branch.condition)
+        made, condition = self.lasting(condition, list(find(branch, ir.Store)))
+        made += self.under(condition, branch.then)
         if branch.otherwise is not None:
-            made += self.under(ir.Unary(condition.dtype, "not", condition), branch.otherwise, branch.condition)
+            made += self.under(ir.Unary(condition.dtype, "not", condition), branch.otherwise)
         return made
 
-    def under(self, mask: ir.Expr, body: ir.Seq, condition: ir.Expr) -> list[ir.Statement]:
+    def lasting(self, condition: ir.Expr, stores: list[ir.Store]) -> tuple[list[ir.Statement], ir.Expr]:
+        """Names for what a condition reads and one of several stores below it changes, and the condition of them."""
+        if len(stores) == 1:
+            return [], condition
+        written = {root(self.varying.get(store.buffer, store.buffer)) for store in stores}
+        names: dict[object, ir.Let] = {}
+
+        def named(load: ir.Load) -> ir.Expr:
+            if root(load.buffer) not in written:
+                return load
+            name = ir.Var(load.dtype, load.buffer.name)
+            return names.setdefault(key(load), ir.Let(name, load)).var
+
+        condition = changed(condition, ir.Load, by=named)
+        return list(names.values()), condition
+
+    def under(self, mask: ir.Expr, body: ir.Seq) -> list[ir.Statement]:
         """A divergent branch: all lanes compute it, and those that take it store."""
         if holds(body, ir.For, ir.While, ir.Evaluate):
             raise NotVectorizable
