@@ -157,7 +157,6 @@ def run(
         for array in arrays
     ]
     blocks = math.prod(sizes[2])
-    clusters = math.prod(sizes[0]) // blocks
     taken = max(shared_bytes + vocabulary.reserved_bytes, 1)
     fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // taken))
     talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
@@ -180,7 +179,7 @@ def run(
             shared_base=1024,
             check=check,
             schedule=SCHEDULES[schedule],
-            workers=1 if talks or trace or faults else workers or min(os.cpu_count() or 1, clusters, 16),
+            workers=1 if talks or trace or faults else workers or min(os.cpu_count() or 1, math.prod(sizes[0]), 16),
             resident=max(1, multiprocessors * fit // blocks),
             trace=(1 if trace else 0) | (2 if census else 0),
             promises=any(promises),

@@ -94,15 +94,13 @@ def split_at(digits: Iterable[Digit], extent: int) -> tuple[tuple[Digit, ...], t
         if reached * one.extent <= extent and extent % (reached * one.extent) == 0:
             low.append(one)
             reached *= one.extent
-        elif reached < extent:
+        else:
             part, rest = divmod(extent, reached)
             if rest or one.extent % part:
                 return None
             low.append(replace(one, extent=part))
             high.append(Digit(one.extent // part, one.place, one.stride * part))
             reached = extent
-        else:
-            high.append(one)
     return (merged(low), merged(high)) if reached == extent else None
 
 

@@ -258,6 +258,12 @@ def test_calls_with_effects_are_never_merged() -> None:
     assert not Analyzer().equal(call, Call(INT32, "sync_threads", ()))
 
 
+def test_calls_without_effects_are_one(analyzer: Analyzer) -> None:
+    x = Var(INT32, "x")
+    once, again = (Call(INT32, "popcount", (argument,)) for argument in (x + const(2), const(1) + x + const(1)))
+    assert analyzer.equal(once, again) and not analyzer.equal(once, Call(INT32, "popcount", (x,)))
+
+
 def test_index_widths() -> None:
     analyzer = Analyzer()
     row, column = Var(INT32, "row"), Var(INT32, "column")

@@ -13,7 +13,9 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.arith import Analyzer
 from tilewright.interpreter import interpret
+from tilewright.ir import nodes as ir
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
 from tilewright.language.machines import traced_for
@@ -23,6 +25,7 @@ from tilewright.passes.pipeline import PIPELINE
 from tilewright.runtime.kernel import Kernel
 from tilewright.targets.cpu.arch import PRESETS, arch, make_arch, runs_here
 from tilewright.targets.cpu.compiler import build
+from tilewright.targets.cpu.multiplicands import SharedPrefetch
 from tilewright.targets.cpu.target import CPU
 
 
@@ -188,6 +191,14 @@ def test_tiles_as_wide_as_each_other_share_the_columns_that_are_near() -> None:
     few_rows = CPU.emit(final, machine).text.split("static int32_t")[1]
     assert "row += 8" in few_rows and "row += 2" in few_rows
     assert len(re.findall(r"for \(int32_t vector", few_rows)) == 1  # tiles of eight, four, two and one rows in it
+
+
+@pytest.mark.parametrize("height", [1, 2, 8])
+def test_tiles_of_rows_are_numbered_one_after_another(height: int) -> None:
+    """What each asks for of the next panel is its number's share: none twice, none left out."""
+    shared = SharedPrefetch(4, 1024, 2, rows=height, first=16, before=5)
+    rows = [Analyzer().simplify(shared.number(ir.const(16 + height * tile))) for tile in range(4)]
+    assert [row.value for row in rows if isinstance(row, ir.Const)] == [5, 6, 7, 8]
 
 
 def test_rows_of_every_height_share_the_asking_for_the_next_tile() -> None:

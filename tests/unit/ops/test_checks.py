@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from one_block import scalar, tile
 
+from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS
 from tilewright.ir import INT32, Buffer, Const, Region, TileOperator, Var, const, dtypes, whole
 from tilewright.ops import Atomic, Copy, Decode, Fill, Gemm, Reduce, Scan, Transpose
+from tilewright.ops.sparse_gemm import SparseGemm
 
 
 def part(shape: tuple[int, ...], dtype: str = "float32", scope: str = "shared") -> Region:
@@ -111,6 +113,16 @@ CASES: list[tuple[TileOperator, list[str]]] = [
 @pytest.mark.parametrize(("operator", "sentences"), CASES, ids=[f"{case[0].name}-{i}" for i, case in enumerate(CASES)])
 def test_sentences(operator: TileOperator, sentences: list[str]) -> None:
     assert list(operator.check()) == sentences
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(24, 8), (16, 4), (24, 4), (16, 8)])
+def test_metadata_in_the_order_of_lanes_is_whole_pieces(rows: int, columns: int) -> None:
+    """A byte stands for eight numbers along k, of which four are kept."""
+    a, b = part((rows, 4 * columns), "float16"), part((8 * columns, 8), "float16")
+    operator = SparseGemm(a, part((rows, columns), "uint8"), b, part((rows, 8)), order="lanes")
+    fits = rows % LANE_ROWS == columns % LANE_BYTES == 0
+    said = f"the metadata has shape ({rows}, {columns}); in the order of lanes it should have a multiple of 16 rows and of 8 columns"
+    assert list(operator.check()) == [said] * (not fits)
 
 
 def test_views_and_slices_fit_as_they_should() -> None:

@@ -98,6 +98,11 @@ def test_the_schedule_says_how_many_slots() -> None:
     assert "a_ring = shared(float16[4, 128, 64])" in text and "stages=4" in text
 
 
+def test_slots_are_counted_from_the_first_iteration_on() -> None:
+    text = made(specialize_warps, changed(("pipelined(4, ", "pipelined(1, 4, ")))
+    assert 'acquire("loads", i - 1)' in text and "a_ring[(i - 1) % 3, :, :]" in text and "i * 64 : +64" in text
+
+
 def test_a_condition_makes_both_roles_count() -> None:
     """Iterations of which some load nothing: the loop's variable is no number of the slot any more."""
     text = made(

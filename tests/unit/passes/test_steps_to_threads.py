@@ -8,7 +8,7 @@ from one_pass import changed_text, machine, made, result_of
 
 import tilewright.targets.registry  # noqa: F401  (what machines do by name)
 from tilewright.errors import BarrierMisuse, TilewrightError
-from tilewright.ir.nodes import Buffer, Function, Roles
+from tilewright.ir.nodes import Buffer, Function, Role, Roles, seq
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.walking import find
@@ -349,6 +349,16 @@ def test_authors_leave_barriers_for_roles() -> None:
     assert number_barriers(roles, frozenset(range(5, COUNT))).of_roles == {"loader": 1, "worker": 2}
     with pytest.raises(BarrierMisuse, match=f"12 of the {COUNT - 1} named barriers are the author's, and roles need 4"):
         number_barriers(roles, frozenset(range(4, COUNT)))
+
+
+def test_instances_of_a_role_meet_at_barriers_of_their_own() -> None:
+    """One behind the other from their role's first on, which no other role has; one warp needs none."""
+    sides = [("first", 4, 2), ("second", 8, 2), ("alone", 4, 1), ("warps", 1, 3)]
+    roles = Roles(tuple(Role(name, warps, seq(), instances=count) for name, warps, count in sides))
+    named = number_barriers(roles, frozenset({3}))
+    numbers = [named.of_roles[name] + instance for name, _, count in sides[:2] for instance in range(count)]
+    assert numbers == [11, 12, 13, 14] and named.operators + 7 == named.ordered == 11
+    assert {named.of_roles[name] for name in ("alone", "warps")} == {1, 2}
 
 
 SPILLS = """\

@@ -67,6 +67,11 @@ def test_what_is_stored_as_ever(body: str) -> None:
     assert not calls(stream_stores(program(body), CONTEXT), "stream")
 
 
+def test_rows_of_a_tensor_that_others_lie_between_are_stored_as_ever() -> None:
+    apart = "(A: float32[4096], C: tensor(float32[4096], strides=(1,)))"
+    assert not calls(stream_stores(program(COPY, apart), CONTEXT), "stream")
+
+
 def test_a_size_known_at_launch_is_asked_for_once() -> None:
     body = "for i in range(0, n // 16 * 16, 16):\n    C[i].x16 = A[i].x16"
     made = stream_stores(program(body, "(A: float32[n], C: float32[n], *, n: int32) -> C"), CONTEXT)

@@ -46,7 +46,7 @@ def _blocks(loaded: Layout, stored: Layout, word: int) -> tuple[int, int] | None
     if not np.array_equal(origin[to], come):
         return None
     for rows in range(count // word, word - 1, -word):
-        for columns in range(word, count // rows + 1, word):
+        for columns in range(word, count + 1, word):
             if count % (rows * columns) == 0:
                 transposed = np.arange(count).reshape(-1, rows, columns).swapaxes(1, 2)
                 if np.array_equal(transposed.ravel(), origin):

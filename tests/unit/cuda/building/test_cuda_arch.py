@@ -124,3 +124,11 @@ def test_what_is_built_for_an_h200_elsewhere_is_found_on_one(monkeypatch):
 def test_a_device_without_code_is_no_device(monkeypatch):
     monkeypatch.setattr(architectures, "find_driver", lambda: FakeDriver(7, 5))
     assert architectures.detect() is None
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_registers_are_loaded_and_stored_by_every_power_of_two(name):
+    """Numbers of every size have an access of one number, and vectors of them one of each width up to the widest."""
+    sizes = {one.function: one.bytes for one in named(name).copy_instructions}
+    for space, widest in (("", 16), ("_global", named(name).vector_bytes)):
+        assert sizes[f"load{space}"] == sizes[f"store{space}"] == tuple(widest >> by for by in range(widest.bit_length()))

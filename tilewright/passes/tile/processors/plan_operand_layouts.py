@@ -185,7 +185,7 @@ def _other_uses(function: ir.Function) -> set[ir.Buffer]:
             if isinstance(node, ir.TileOperator) and isinstance(child, ir.Region):
                 for start in child.starts:
                     visit(start)
-            elif not isinstance(child, ir.Buffer):
+            else:
                 visit(child)
 
     visit(function.body)
