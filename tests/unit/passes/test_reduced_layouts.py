@@ -10,8 +10,11 @@ import pytest
 
 import tilewright
 import tilewright.language as T
+from tilewright.layout import REGISTER, THREAD, Layout
+from tilewright.layout.digits import parse_digits
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.machine.apple import FAMILIES as APPLE
+from tilewright.passes.tile.layouts.layout_flow import spread_over_copies
 from tilewright.targets.cuda.arch import ARCHITECTURES as NVIDIA
 
 TARGETS = ("cuda -arch=sm_80", "cuda -arch=sm_90a", "hip -arch=gfx942", "hip -arch=gfx1100", "metal -arch=apple7")
@@ -56,6 +59,14 @@ def test_rows_of_two_products_without_instructions(target: str, width: int) -> N
     scores = given[0] @ given[1]
     rows = scores.max(1, keepdims=True)
     assert (kernel.emulate(*given) == 2 * ((scores - rows) @ given[2]) + rows + 100).all()
+
+
+def test_columns_are_counted_by_the_copies_of_a_row_and_then_by_registers_in_sequence() -> None:
+    rows = Layout((parse_digits("2:r1 8:t4"),), parse_digits("4:t1"))
+    spread = spread_over_copies(rows, (0,), 1, (16, 12))
+    assert spread is not None and spread.digits[1] == parse_digits("4:t1 3:r2")
+    assert (spread.extent(THREAD), spread.extent(REGISTER)) == (32, 6)
+    assert spread_over_copies(rows, (0,), 1, (16, 6)) is None
 
 
 @pytest.mark.parametrize("kind", ["max", "sum"])

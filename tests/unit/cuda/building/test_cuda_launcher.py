@@ -12,14 +12,18 @@ import pytest
 from word_programs import handed_over
 
 import tilewright
+import tilewright.language as T
 from tilewright.errors import DriverError, LaunchFailed
 from tilewright.ir import Allocate, find
+from tilewright.ir import kernels as kernels_of
 from tilewright.targets.cuda import graph_memory, launcher, workspaces
 from tilewright.targets.cuda.driver import Driver, LaunchAttribute, LaunchConfig
 from tilewright.targets.cuda.graph_memory import GraphMemory
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, LaunchState
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, record
+from tilewright.targets.cuda.target import Launcher
 from tilewright.targets.cuda.workspaces import StreamMemory, Workspaces
+from tilewright.targets.gpu.emit import kernel_parameters
 from tilewright.targets.gpu.host import POINTER
 
 
@@ -193,6 +197,26 @@ def test_a_refused_recorded_launch_leaves_the_others_usable(monkeypatch):
     library.launch_result = 0
     again(128)
     assert arguments_of(library)[0] == 128
+
+
+@pytest.mark.parametrize("grids", [(2,), (2, 3)])
+def test_a_recorded_program_launches_every_kernel(grids, monkeypatch):
+    @T.prim_func
+    def program(A: T.Tensor((384,), "float32"), C: T.Tensor((384,), "float32")):
+        for grid in grids:
+            with T.Kernel(grid, threads=128) as block:
+                for i in T.Parallel(128):
+                    C[block * 128 + i] = A[block * 128 + i] + 1
+
+    library = FakeLibrary()
+    function = tilewright.compile(program, target="cuda -arch=sm_90a").program.final
+    kernels = [prepared(library, monkeypatch, LaunchShape(128), (POINTER, POINTER)) for _ in grids]
+    again = Launcher(function, launcher.require_driver("launching"), kernels).prepare([64, 128])
+    assert library.launches == []
+    again(256, 512)
+    assert [launch[0] for launch in library.launches] == [(grid, 1, 1) for grid in grids]
+    addresses = dict(zip((param.name for param in function.params), (256, 512)))
+    assert arguments_of(library) == [addresses[param.name] for param in kernel_parameters(kernels_of(function)[-1])]
 
 
 class Streams(FakeLibrary):

@@ -340,6 +340,36 @@ def test_loops_in_async_scope(arch, step):
     assert np.array_equal(found, expected)
 
 
+@pytest.mark.parametrize(
+    "dtype, columns, width, moved, bytes",
+    [
+        ("float16", 36, 8, 8, 8), ("float16", 32, 16, 12, 8), ("float16", 34, 8, 8, 4), ("float16", 32, 8, 6, 4),
+        ("float16", 32, 10, 8, 4), ("float64", 8, 4, 4, 16), ("float64", 9, 4, 4, 8), ("int8", 36, 20, 20, 4),
+    ],
+)  # fmt: skip
+def test_gathered_rows_come_by_the_widest_pieces_that_divide_them(dtype, columns, width, moved, bytes):
+    """The tensor's rows, the tile's and what is moved of each consist of pieces, none of which is less than a number."""
+
+    @T.prim_func
+    def main(A: T.Tensor((9, columns), dtype), rows: T.Tensor((8,), "int32"), C: T.Tensor((8, moved), dtype)):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((8, width), dtype)
+            with T.attr("default", "async_scope", 1):
+                for i, j in T.Parallel(8, moved):
+                    tile[i, j] = A[rows[i], j]
+            T.ptx_commit_group()
+            T.ptx_wait_group(0)
+            T.sync_threads()
+            T.copy(tile[:, :moved], C)
+
+    kernel = tilewright.compile(main, target="cuda -arch=sm_80")
+    assert f"cp_async of {bytes} bytes" in kernel.explain()
+    a, rows = np.arange(9 * columns).reshape(9, columns).astype(dtype), np.arange(3, 11, dtype=np.int32) % 9
+    found = np.zeros((8, moved), dtype)
+    kernel.emulate(a, rows, found, schedule="late")
+    assert np.array_equal(found, a[rows, :moved])
+
+
 def test_what_warps_prepare_for_themselves():
     """Names, scalars and arrays made before the warps part belong to those who use them."""
 
