@@ -131,4 +131,6 @@ def test_registers_are_loaded_and_stored_by_every_power_of_two(name):
     """Numbers of every size have an access of one number, and vectors of them one of each width up to the widest."""
     sizes = {one.function: one.bytes for one in named(name).copy_instructions}
     for space, widest in (("", 16), ("_global", named(name).vector_bytes)):
-        assert sizes[f"load{space}"] == sizes[f"store{space}"] == tuple(widest >> by for by in range(widest.bit_length()))
+        assert (
+            sizes[f"load{space}"] == sizes[f"store{space}"] == tuple(widest >> by for by in range(widest.bit_length()))
+        )
