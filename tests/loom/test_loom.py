@@ -16,6 +16,7 @@ import judge
 import loom_target
 import numpy as np
 import pytest
+from busy import PATIENCE
 from loom_drawn import drawn_machine
 from loom_machine import LEFT, LOOM, RESULT, RIGHT
 from loom_target import made
@@ -90,7 +91,7 @@ TILELANG = [
 def test_programs_of_tilelangs_kind(program: Path) -> None:
     """They end well, or say what the machine lacks."""
     command = [sys.executable, "-W", "ignore", str(HERE / "loom_program.py"), str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
 
 

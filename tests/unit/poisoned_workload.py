@@ -1,6 +1,10 @@
 """What a process with a cache does: kernels of two factors on a CPU, lowered for a GPU, and emulated where asked.  Prints its results."""
 
+import os
 import sys
+
+if "BEGUN" in os.environ:  # who interrupts this process waits until its signals are Python's
+    open(os.environ["BEGUN"], "w").close()
 
 import numpy as np
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from busy import PATIENCE
 
 from tilewright.options import options
 
@@ -23,7 +24,7 @@ BLOCKS = re.findall(
 )
 
 
-def pasted(text: str, home: Path, until: str, seconds: float = 60.0) -> str:
+def pasted(text: str, home: Path, until: str, seconds: float = PATIENCE) -> str:
     """What an interactive Python shows when lines are pasted into its terminal."""
     child, terminal = pty.fork()
     if child == 0:

@@ -6,9 +6,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from busy import PATIENCE, awaited
 
 from tilewright.processes import run, run_together
 
@@ -22,13 +22,28 @@ class Screen(io.StringIO):
         return True
 
 
-def test_what_takes_long_is_shown_and_what_is_quick_is_not(monkeypatch):
-    screen = Screen()
+class Watched(Screen):
+    """One whose reader tells by a file that the first of two programs is shown as done."""
+
+    def __init__(self, told):
+        super().__init__()
+        self.told = told
+
+    def write(self, text):
+        if "1/2" in text:
+            self.told.touch()
+        return super().write(text)
+
+
+def test_what_takes_long_is_shown_and_what_is_quick_is_not(monkeypatch, tmp_path):
+    screen = Watched(tmp_path / "told")
     monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setattr("tilewright.progress.PATIENCE", PATIENCE)
     run(python("pass"), "compiling something")
     assert not screen.getvalue()
     monkeypatch.setattr("tilewright.progress.PATIENCE", 0.0)
-    run_together([python("pass"), python("import time; time.sleep(0.3)")], "compiling something")
+    long = f"import os, time\nfor _ in range(9000):\n    if os.path.exists({str(screen.told)!r}): break\n    time.sleep(0.02)"
+    run_together([python("pass"), python(long)], "compiling something")
     assert re.search(r"1/2 +\d\.\d s  compiling something", screen.getvalue())
     assert screen.getvalue().endswith("\r\033[K")
 
@@ -73,7 +88,7 @@ def test_what_cannot_be_started_is_said_and_the_others_end(tmp_path):
 INTERRUPTED = """
 import sys
 from tilewright.processes import run_together
-child = "import os, subprocess, sys, time; print(os.getpid()); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); open(sys.argv[1] + '/' + str(os.getpid()), 'w'); time.sleep(float(sys.argv[2]))"
+child = "import os, subprocess, sys, time; print(os.getpid()); subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3000)']); open(sys.argv[1] + '/' + str(os.getpid()), 'w'); time.sleep(float(sys.argv[2]))"
 try:
     run_together([[sys.executable, "-c", child, sys.argv[1], sys.argv[2]]] * 2, "a test")
 except KeyboardInterrupt:
@@ -97,18 +112,12 @@ def gone(group):
 def test_an_interruption_ends_programs_and_their_children(tmp_path, to_group):
     """Whether the terminal tells this process alone or its whole group."""
     process = subprocess.Popen(
-        [*python(INTERRUPTED), str(tmp_path), "60"], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*python(INTERRUPTED), str(tmp_path), "3000"], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    until = time.monotonic() + 30
-    while len(groups(tmp_path)) < min(2, os.cpu_count() or 1) and time.monotonic() < until:
-        time.sleep(0.02)
-    started = time.monotonic()
+    assert awaited(lambda: len(groups(tmp_path)) == min(2, os.cpu_count() or 1))
     (os.killpg if to_group else os.kill)(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=30)[0] == "interrupted\n" and time.monotonic() - started < 5
-    deadline = time.monotonic() + 5
-    while not all(map(gone, groups(tmp_path))) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert all(map(gone, groups(tmp_path)))
+    assert process.communicate(timeout=PATIENCE)[0] == "interrupted\n"
+    assert awaited(lambda: all(map(gone, groups(tmp_path))))
 
 
 def test_an_interruption_when_a_program_has_just_ended(monkeypatch):

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from busy import PATIENCE, awaited
 
 from tilewright.cache import MANIFEST
 
@@ -37,7 +38,7 @@ def started(cache: Path, *words: str, **more: str) -> subprocess.Popen[str]:
 
 
 def finished(process: subprocess.Popen[str]) -> str:
-    output, complaint = process.communicate(timeout=300)
+    output, complaint = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and not complaint, complaint[-3000:]
     return output
 
@@ -212,20 +213,16 @@ def test_an_interrupted_compiler_is_a_keyboard_interrupt(tmp_path: Path) -> None
     """Its children end with it, and nothing is left in the cache."""
     compiler = tmp_path / "compiler"
     compiler.write_text(
-        f"#!/bin/sh\ncase $1 in --version) echo slow 1;; *) sleep 61 & echo $! > {tmp_path}/child; wait;; esac\n"
+        f"#!/bin/sh\ncase $1 in --version) echo slow 1;; *) sleep 3000 & echo $! > {tmp_path}/child; wait;; esac\n"
     )
     compiler.chmod(0o755)
     process = started(tmp_path / "cache", TILEWRIGHT_CC=str(compiler))
-    until = time.monotonic() + 60
-    while not ((tmp_path / "child").exists() and (tmp_path / "child").read_text()) and time.monotonic() < until:
-        time.sleep(0.05)
+    child = tmp_path / "child"
+    assert awaited(lambda: child.exists() and child.read_text().endswith("\n"))
     process.send_signal(signal.SIGINT)
-    complaint = process.communicate(timeout=30)[1]
+    complaint = process.communicate(timeout=PATIENCE)[1]
     assert complaint.rstrip().endswith("KeyboardInterrupt"), complaint[-2000:]
-    until = time.monotonic() + 5
-    while runs(int((tmp_path / "child").read_text())) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not runs(int((tmp_path / "child").read_text()))
+    assert awaited(lambda: not runs(int(child.read_text())))
     assert not leftovers(tmp_path / "cache")
 
 
@@ -249,7 +246,7 @@ def test_on_a_full_disk_kernels_run_uncached(small_disk: Path, room: int) -> Non
     free = shutil.disk_usage(small_disk).free
     (small_disk / "ballast").write_bytes(bytes(max(0, free - room * 1024)))
     process = started(small_disk / "cache", PYTHONWARNINGS="always")
-    output, complaint = process.communicate(timeout=120)
+    output, complaint = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and output.startswith("["), complaint[-2000:]
     assert complaint.count("cannot use the cache directory") == 1 and "No space left on device" in complaint
     assert "what is compiled lasts as long as this process" in complaint

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from quick import takes
+from busy import takes
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from quick import takes
+from busy import takes
 
 import tilewright
 import tilewright.compat.tilelang as tilelang

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from busy import PATIENCE
 
 PROGRAMS = sorted((Path(__file__).parents[2] / "programs").glob("*.py"))
 OF_A_GPU = [path for path in PROGRAMS if "REAL_SIZES" in path.read_text()]
@@ -29,5 +30,5 @@ def test_its_kernels_compile_for_real_sizes(program):
 
 def run(*arguments):
     command = [sys.executable, "-W", "ignore", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from busy import least
 from emulator_kernels import KERNELS, Kernel, correct, fresh, wgmma_gemm
-from quick import least
 
 from tilewright.emulator import EXPLORED, emulate, run
 

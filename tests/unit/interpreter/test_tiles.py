@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from busy import takes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import program, run, run_block
-from quick import takes
 
 from tilewright import errors
 from tilewright.interpreter import interpret

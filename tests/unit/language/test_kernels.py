@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from quick import takes
+from busy import takes
 
 import tilewright
 import tilewright.language as T

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from busy import PATIENCE
 
 import tilewright
 from tilewright import fp8_scaled_matmul
@@ -202,7 +203,7 @@ e4m3 = torch.float8_e4m3fn
 f = torch.compile(lambda a, b, s: tilewright.fp8_scaled_matmul(a, s, b, s, transpose_B=True), backend="eager", fullgraph=True)
 print(f(torch.ones(2, 32).to(e4m3), torch.ones(3, 32).to(e4m3), torch.ones(1)).tolist())
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
     assert found.stdout.strip() == str([[32.0] * 3] * 2), found.stderr
 
 

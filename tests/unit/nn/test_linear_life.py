@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from busy import PATIENCE
 
 torch = pytest.importorskip("torch")
 
@@ -295,7 +296,7 @@ try:
 except WeightIsGone:
     print("none of its own")
 """
-    answer = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=300)
+    answer = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
     assert "none of its own" in answer.stdout, answer.stderr
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from busy import PATIENCE
 
 from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, InternalError, Span
 from tilewright.targets.cuda import compiler as compilation
@@ -174,7 +175,7 @@ def test_pointers_from_tables_are_compiled_in_finite_time_and_known_to_be_global
         "print(compile_text(sys.stdin.read(), ARCHITECTURES['sm_90a']).assembly)"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", code], input=POINTED, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], input=POINTED, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     loads = re.findall(r"\bld\.(?!param|shared)\S+", ran.stdout)
     assert loads and all(load.startswith("ld.global") for load in loads), loads
