@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,10 @@ INDEX = "model.safetensors.index.json"
 """The file that says which shard holds which tensor."""
 
 HQQS_OWN = "qmodel.pt"
-"""What HQQ saves a model as."""
+"""What HQQ saves a model as, and SINQ."""
+
+SINQS_OWN = f"{INDEX}.meta.json"
+"""Where SINQ saves what is no tensor of its weights."""
 
 _LONGEST_LIST = 64
 """Lists of metadata longer than this are vocabularies."""
@@ -80,6 +85,16 @@ class Checkpoint(Mapping[str, np.ndarray]):
             self.shards[shard] = [*(name for name in names if name not in gone), *there]
         self._home = {name: shard for shard, names in self.shards.items() for name in names}
 
+    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Have more tensors, as if they were in the first file.  Raises InvalidCheckpoint where one is there."""
+        first = next(iter(self.shards))
+        for name, array in arrays.items():
+            if name in self._home:
+                raise InvalidCheckpoint(f"{name} is both in {self._home[name]} and in {SINQS_OWN} of {self.directory}")
+            self.made = {**self.made, name: ([], functools.partial(lambda found, _: found, array))}
+        self.shards[first] += arrays
+        self._home |= dict.fromkeys(arrays, first)
+
     @property
     def metadata(self) -> dict[str, str]:
         """The texts in the heads of all files."""
@@ -117,6 +132,19 @@ class GGUFCheckpoint(Checkpoint):
 
     def release(self) -> None:
         """One shard: nothing is read after it."""
+
+
+def arrays_of(name: str, value: object) -> Iterator[tuple[str, np.ndarray]]:
+    """The values in a table of tables as arrays, by their names with dots: numbers, texts (as bytes) and sizes."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from arrays_of(f"{name}.{key}".lstrip("."), inner)
+    elif isinstance(value, str):
+        yield name, np.frombuffer(value.encode(), np.uint8)
+    elif (isinstance(value, float) and math.isfinite(value)) or (isinstance(value, int) and abs(value) < 1 << 63):
+        yield name, np.asarray(value)
+    elif isinstance(value, (tuple, list)) and all(type(one) is int and abs(one) < 1 << 63 for one in value):
+        yield name, np.asarray(value, np.int64)
 
 
 def open_files(files: list[Path]) -> Checkpoint:

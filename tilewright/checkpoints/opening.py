@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,16 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.checkpoints.bounds import is_file, is_named, read_json
-from tilewright.checkpoints.directory import HQQS_OWN, INDEX, Checkpoint, GGUFCheckpoint, config_of, open_files
+from tilewright.checkpoints.directory import (
+    HQQS_OWN,
+    INDEX,
+    SINQS_OWN,
+    Checkpoint,
+    GGUFCheckpoint,
+    arrays_of,
+    config_of,
+    open_files,
+)
 from tilewright.errors import InvalidCheckpoint
 
 
@@ -51,6 +59,8 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
         if Path(shard).name != shard or not is_file(path / shard):
             raise InvalidCheckpoint(f"{path} lacks the shard {shard} that its index names")
     made = open_files([path / shard for shard in shards])
+    if is_named(path / SINQS_OWN):
+        made.add(dict(arrays_of("", read_json(path / SINQS_OWN))))
     for name, shard in where.items():
         if name not in made:
             raise InvalidCheckpoint(f"{shard} of {path} lacks {name}, which the index says is in it")
@@ -101,16 +111,8 @@ class TorchCheckpoint(Checkpoint):
                 self._take(path, f"{name}.{key}".lstrip("."), inner)
         elif type(value).__module__.startswith("torch") and hasattr(value, "numpy"):
             self._tensors[name] = _array(value)
-        elif isinstance(value, str):
-            self._tensors[name] = np.frombuffer(value.encode(), np.uint8)
-        elif (
-            isinstance(value, (bool, int, float))
-            and (isinstance(value, float) or abs(value) < 1 << 63)
-            and math.isfinite(value)
-        ):
-            self._tensors[name] = np.asarray(value)
-        elif isinstance(value, (tuple, list)) and all(type(one) is int for one in value):
-            self._tensors[name] = np.asarray(value, np.int64)
+        else:
+            self._tensors.update(arrays_of(name, value))
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._tensors[name]

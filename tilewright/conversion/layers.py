@@ -23,8 +23,10 @@ from tilewright.quant.importers import (
     from_marlin,
     from_marlin_24,
     from_nvfp4,
+    from_qqq,
     read_bitsandbytes,
     read_hqq,
+    read_sinq,
     read_torchao,
 )
 from tilewright.quant.importers.arrays import FLOATS
@@ -145,6 +147,11 @@ _HQQ = (
     "optimize",
     "round_zero",
 )  # fmt: skip
+_SINQ = (
+    "nbits", "group_size", "shape", "scale", "scale.x", "scale.s", "scale.m", "scale.shape", "zero", "zero.x", "zero.s",
+    "zero.m", "zero.shape", "scale2", "axis", "packing", "method", "compute_dtype", "unpack_view_dtype",
+    "view_as_float",
+)  # fmt: skip
 _BNB = (".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map", *STATES.values())
 
 
@@ -195,6 +202,12 @@ FORMS: dict[str, Form] = {
         lambda t, n, s: from_eetq(t[n + ".weight"], t[n + ".weight_scales"], name=n), ("eetq",)),
     "hqq": Form(".W_q", tuple("." + name for name in _HQQ), _has(".scale", ".zero"),
         lambda t, n, s: read_hqq(t, n), ("hqq",)),
+    "sinq": Form(".W_q", tuple(f".meta.{name}" for name in _SINQ), _has_any(".meta.scale", ".meta.scale.x"),
+        lambda t, n, s: read_sinq(t, n), ("sinq",)),
+    "qqq": Form(".B", (".s_channel", ".s_group"), _has(".s_channel", ".s_group"),
+        lambda t, n, s: from_qqq(t[n + ".B"], t[n + ".s_channel"], t[n + ".s_group"], name=n), ("qqq",)),
+    "exl2": Form(".q_weight", (".q_scale", ".q_scale_max", ".q_groups", ".q_invperm"), _has(".q_scale"),
+        readers.exl2, ("exl2",)),
     "torchao": Form(
         "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"),
         lambda t, n, s: read_torchao(t, n, getattr(t, "metadata", {})),

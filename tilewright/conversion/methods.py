@@ -205,6 +205,17 @@ METHODS: dict[str, Method] = {
     ),
     "eetq": Method({"weights": _one_of("int8"), "bits": _one_of(8), "zero_point": _one_of(False)}, {}),
     "hqq": Method({}, _because(_TENSORS, "quant_config")),
+    "sinq": Method(
+        {}, {**_because(_TENSORS, "nbits group_size tiling_mode method"),
+            **_because(_WHO, "sinq sinq_version quantization_method _extra_kwargs")},
+    ),
+    "exl2": Method({}, {**_because(_TENSORS, "bits head_bits"), **_because(_FOUND, "calibration"),
+        **_because(_WHO, "version")}),
+    "qqq": Method(
+        {"method": _one_of("qqq"), "bits": _one_of(4), "wbits": _one_of(4), "checkpoint_format": _one_of("qqq"),
+            "format": _one_of("qqq"), "desc_act": _one_of(False), "pack_dtype": _one_of("int32")},
+        {**_OF_GPTQ, **_because(_TENSORS, "group_size")},
+    ),
     "torchao": Method(
         {}, _because(_TENSORS, "quant_type quant_type_kwargs include_input_output_embeddings untie_embedding_weights")
     ),

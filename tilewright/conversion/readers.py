@@ -17,6 +17,7 @@ from tilewright.quant.importers import (
     from_awq_fast,
     from_bitblas,
     from_bitsandbytes_int8,
+    from_exl2,
     from_float_quantized,
     from_gguf,
     from_gptq,
@@ -174,6 +175,13 @@ def quanto(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     codes, scales = tensors[f"{layer}.weight._data"], take(tensors, layer, ".weight._scale", "Quanto")
     read = from_int_quantized if codes.dtype.name == "int8" else from_float_quantized
     return read(codes, scales, name=layer)
+
+
+def exl2(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """ExLlamaV2's; a bias tells how many of the rows are the weight's."""
+    ends, bias = (".q_weight", ".q_scale", ".q_scale_max", ".q_groups", ".q_invperm"), tensors.get(f"{layer}.bias")
+    parts = (take(tensors, layer, ending, "EXL2") for ending in ends)
+    return from_exl2(*parts, out_features=None if bias is None else bias.size, name=layer)
 
 
 # bitsandbytes -------------------------------------------------------------------------------------------

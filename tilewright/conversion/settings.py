@@ -175,6 +175,8 @@ def _of_its_library(found: Settings) -> Settings:
         return _of_auto_round(found)
     if not method and found.keys() & {"load_in_4bit", "load_in_8bit"}:
         return {**found, "quant_method": "bitsandbytes"}  # what its first users wrote
+    if not method and found.get("sinq"):
+        return {**found, "quant_method": "sinq"}
     return found
 
 
@@ -261,7 +263,7 @@ def declared_activations(settings: Settings, layer: str) -> str | None:
     if method == OURS:
         said = settings.get("activations") or settings.get("declared_activations")
         return said.get(layer) if isinstance(said, Mapping) else said
-    if method == "bitnet":
+    if method in ("bitnet", "qqq"):
         return "int8"
     if method in ("fp8", "mxfp8", "w4afp8", "fbgemm_fp8"):
         return "float8_e4m3fn"

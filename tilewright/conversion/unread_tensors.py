@@ -36,6 +36,7 @@ class Layer:
 
 _ENDINGS = (
     ".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B", ".B_24", ".weight._data",
+    ".q_weight",
 )  # fmt: skip
 """Ends of names of tensors that hold codes."""
 
@@ -43,7 +44,7 @@ _PARTS = (
     ".qzeros", ".g_idx", ".scaled_zeros", ".SCB", ".nbits", ".weight.absmax", ".weight.quant_map", ".weight_scale",
     ".weight_scale_inv", ".weight_scales",
     ".weight_scale_2", ".weight_global_scale", ".weight_zero_point", ".weight_g_idx", ".weight_shape",
-    ".pre_quant_scale", "._weight_scale",
+    ".pre_quant_scale", "._weight_scale", ".s_channel", ".q_invperm",
     ".weight._scale", ".weight._shift", *(".weight" + state for state in STATES.values()),
 )  # fmt: skip
 """Ends of names of tensors that go with codes, and mean nothing alone."""

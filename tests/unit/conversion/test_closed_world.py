@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "quant"))
 import test_auto_round
 import test_convert
 import test_more_forms
+import test_rarer_libraries
 from checkpoint_writers import Written, write_gptq, write_int8
 from more_writers import write_torchao_blocks, write_torchao_int4, write_torchao_intx
 
@@ -177,7 +178,7 @@ MORE: dict[str, tuple[dict[str, Any], str, Callable[[np.random.Generator], Writt
          "weight_scale_method": "row", "weight_scale_semantics": "inverse"}, ".", dividing_rows,
     ),
 }  # fmt: skip
-WRITERS = {**test_convert.FORMS, **test_more_forms.FORMS, **MORE}
+WRITERS = {**test_convert.FORMS, **test_more_forms.FORMS, **test_rarer_libraries.FORMS, **MORE}
 TORCHAO = {
     "torchao int4": lambda r: write_torchao_int4(r, 8, 64, 32),
     "torchao int8": lambda r: write_torchao_intx(r, 8, 64, 32, 8),
@@ -336,6 +337,10 @@ UNREAD = (
     "encoded_state_dict",
     "quant_scale",
     "weight_format",
+    "meta.group_size",
+    "meta.compute_dtype",
+    "meta.unpack_view_dtype",
+    "meta.view_as_float",
 )
 """Parts that may be empty, or that are left out, or of which only the first element says something, or nothing."""
 

@@ -10,10 +10,11 @@ from tilewright.quant.importers.bitnet import from_hf_bitnet
 from tilewright.quant.importers.bitsandbytes import from_bitsandbytes, from_bitsandbytes_int8, read_bitsandbytes
 from tilewright.quant.importers.compressed_tensors import from_float_quantized, from_int_quantized, from_pack_quantized
 from tilewright.quant.importers.eetq import from_eetq
+from tilewright.quant.importers.exl2 import from_exl2
 from tilewright.quant.importers.gguf import from_gguf
 from tilewright.quant.importers.gptq import from_gptq
-from tilewright.quant.importers.hqq import from_hqq, read_hqq
-from tilewright.quant.importers.marlin import from_marlin, from_marlin_24
+from tilewright.quant.importers.hqq import from_hqq, read_hqq, read_sinq
+from tilewright.quant.importers.marlin import from_marlin, from_marlin_24, from_qqq
 from tilewright.quant.importers.mlx import from_mlx
 from tilewright.quant.importers.modelopt import from_modelopt_int4
 from tilewright.quant.importers.mx import from_mx
@@ -22,8 +23,8 @@ from tilewright.quant.importers.torchao import from_torchao, read_torchao
 
 __all__ = [
     "from_awq", "from_awq_fast", "from_bitblas", "from_bitsandbytes", "from_bitsandbytes_int8", "from_eetq",
-    "from_float_quantized", "from_gguf",
+    "from_exl2", "from_float_quantized", "from_gguf",
     "from_gptq", "from_hf_bitnet", "from_hqq", "from_int_quantized", "from_marlin", "from_marlin_24", "from_mlx",
     "from_modelopt_int4", "from_mx", "from_nvfp4",
-    "from_pack_quantized", "from_torchao", "read_bitsandbytes", "read_hqq", "read_torchao",
+    "from_pack_quantized", "from_qqq", "from_torchao", "read_bitsandbytes", "read_hqq", "read_sinq", "read_torchao",
 ]  # fmt: skip

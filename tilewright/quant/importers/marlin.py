@@ -1,5 +1,5 @@
 """Weights in the order of the Marlin kernels, as AWQ's ``marlin`` form and GPTQ checkpoints saved for them have them;
-of compressed-tensors the sparse ones."""
+of compressed-tensors the sparse ones; those of QQQ."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tilewright.quant.importers.arrays import FLOATS, expect
 from tilewright.quant.importers.assemble import assemble, fields, group_size
 from tilewright.quant.importers.awq import ORDER
 from tilewright.quant.weight import QuantizedWeight
+from tilewright.runtime.tensors import as_numpy
 
 ROWS, COLUMNS = 16, 64
 """Elements of K and N in a tile: what 128 words of a row of ``qweight`` hold."""
@@ -46,16 +47,63 @@ def from_marlin(qweight: object, scales: object, *, bits: int = 4, name: str = "
         )
     factors = expect(f"{name}.scales", scales, FLOATS, [None, N], "[K / group, N]")
     group = group_size(f"{name}.scales", K, factors.shape[0])
-    codes, factors, zeros = _of_tiles(words, 4, N, sparse=False), _in_order(factors), np.full((1, 1), 8, np.uint8)
+    codes, factors, zeros = _of_tiles(words, 4, N), _in_order(factors), np.full((1, 1), 8, np.uint8)
     return assemble(codes, "uint4", scales=factors, zeros=zeros, zeros_mode="quantized", block=(1, group), name=name)
 
 
-def _of_tiles(words: np.ndarray, bits: int, N: int, sparse: bool) -> np.ndarray:
-    """Codes ``[N, elements of K]``: which field of a tile holds each of them `from_marlin` and `from_marlin_24` say."""
+def from_qqq(B: object, s_channel: object, s_group: object, *, name: str = "weight") -> QuantizedWeight:
+    """A weight of QQQ, whose 4 bits are made 8 before they meet activations of 8 bits.
+
+    Words hold tiles as `from_marlin` says, but ``k = 4 * (t % 4) + e % 4``; nibbles without groups are in two's
+    complement, with ``e = (4, 0, 5, 1, 6, 2, 7, 3)[s]``::
+
+        w[n, k] = nibble[n, k] * 16 * s_channel[n]                                                 int4
+        w[n, k] = round((nibble[n, k] - 8) * s_group[k // group, n]) * s_channel[n]                int8, with groups
+
+    What is rounded, to even and to -128 to 127, is the number that QQQ multiplies by.  Scales are in the orders of
+    `from_marlin`.
+
+    Parameters
+    ----------
+    B : int32 ``[K / 16, 2 * N]``.
+    s_channel : float32 ``[1, N]``.
+    s_group : float16 ``[K / group, N]``, empty without groups.
+
+    Source: Zhang et al. 2024; the checkpoints of QQQ and GPTQModel.
+    """
+    words = expect(f"{name}.B", B, ["int32"], [None, None], "[K / 16, 2 * N]")
+    K, N = words.shape[0] * ROWS, words.shape[1] // 2
+    if N % COLUMNS or not N or words.shape[1] % 2:
+        raise InvalidTensor(f"{name}.B has {words.shape[1]} words a row, which tiles of {2 * COLUMNS} do not make")
+    channel = _in_order(expect(f"{name}.s_channel", s_channel, ["float32"], [1, N], "[1, N]"))
+    if not as_numpy(s_group).size:
+        codes = _of_tiles(words, 4, N, np.array((4, 0, 5, 1, 6, 2, 7, 3)), run=4)
+        return assemble(codes, "int4", scales=channel * np.float64(16), block=(1, K), name=name)
+    factors = expect(f"{name}.s_group", s_group, ["float16"], [None, N], "[K / group, N]")
+    group = group_size(f"{name}.s_group", K, len(factors))
+    if len(factors) == 1:
+        raise InvalidTensor(f"{name}.s_group has one group, which is due in s_channel")
+    if not np.isfinite(factors).all():
+        raise InvalidTensor(f"{name}.s_group holds numbers that are not finite")
+    wide = (_of_tiles(words, 4, N, run=4).astype(np.float64) - 8) * np.repeat(_in_order(factors), group, 1)[:, :K]
+    codes = np.clip(np.rint(wide), -128, 127).astype(np.int8).view(np.uint8)
+    return assemble(codes, "int8", scales=channel, block=(1, K), name=name)
+
+
+def _of_tiles(
+    words: np.ndarray, bits: int, N: int, order: np.ndarray | None = None, *, run: int = 2, sparse: bool = False
+) -> np.ndarray:
+    """Codes ``[N, elements of K]``: which field of a tile holds each of them `from_marlin` and its kin say.
+
+    Parameters
+    ----------
+    order : e of each of eight fields; by default Marlin's.
+    run : elements of K one after another that a thread holds.
+    """
     p = np.arange(ROWS * COLUMNS)
-    e = np.array(ORDER)[p % 8] if bits == 4 else 4 * (p // 4 % 2) + np.array((0, 2, 1, 3))[p % 4]
-    t, j = p // 32, p // 8 % 4
-    k = 2 * (t % 4) + e % 2 + 8 * (e // 2 % 2)
+    usual = np.array(ORDER if bits == 4 else (0, 2, 1, 3, 4, 6, 5, 7))
+    e, t, j = (usual if order is None else order)[p % 8], p // 32, p // 8 % 4
+    k = run * (t % 4) + e % run + 8 * (e % 4 // run)
     n = 8 * (t // 4) + 4 * (e // 4) + j if sparse else 16 * j + t // 4 + 8 * (e // 4)
     tiles = fields(words, bits, N * ROWS).reshape(-1, N // COLUMNS, p.size)[:, :, np.argsort(n * ROWS + k)]
     codes = tiles.reshape(-1, N // COLUMNS, COLUMNS, ROWS).transpose(1, 2, 0, 3)
