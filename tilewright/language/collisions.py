@@ -77,9 +77,9 @@ def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
                     continue  # it may read what it has stored itself, or has places of its own
                 if same and store.buffer.scope == "fragment":
                     continue  # a thread changes the elements that it holds in order
-                iterations = iterations or _iterations(variables, extents, body)
+                iterations = iterations or iterations_of(variables, extents, body)
                 number = np.arange(next(iter(iterations.values())).size)
-                if _is_of_another(load, store, iterations, number):
+                if is_of_another(load, store, iterations, number):
                     raise IterationsDepend(store.buffer.name, span=store.span)
 
 
@@ -91,31 +91,31 @@ def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Stor
     ----------
     threads : the thread of each iteration, an axis for each variable; None where each is taken for one of its own.
     """
-    iterations = _iterations(loop.vars, loop.extents, loop.body)
+    iterations = iterations_of(loop.vars, loop.extents, loop.body)
     number = np.arange(next(iter(iterations.values())).size)
     doing = number if threads is None else threads[tuple(iterations[var] for var in loop.vars)]
-    for store, conditions in _conditional(loop.body, ()):
+    for store, conditions in conditional(loop.body, ()):
         if any(store is one for one in sums_in(loop, "shared")):
             held = [np.broadcast_to(may_hold(one, iterations), number.shape) for one in conditions]
             at = np.flatnonzero(np.all(held, axis=0)) if held else number
             some = {var: line[at] for var, line in iterations.items()}
-            if len(set(doing[at].tolist())) > 1 and _is_of_another(store, store, some, doing[at], unknown=True):
+            if len(set(doing[at].tolist())) > 1 and is_of_another(store, store, some, doing[at], unknown=True):
                 yield store
 
 
-def _conditional(node: object, conditions: tuple[Expr, ...]) -> Iterator[tuple[Store, tuple[Expr, ...]]]:
+def conditional(node: object, conditions: tuple[Expr, ...]) -> Iterator[tuple[Store, tuple[Expr, ...]]]:
     """Stores at or below a node, with the conditions around them."""
     if isinstance(node, Store):
         yield node, conditions
     elif isinstance(node, If):
-        yield from _conditional(node.then, (*conditions, node.condition))
-        yield from _conditional(node.otherwise, (*conditions, Unary(BOOL, "not", node.condition)))
+        yield from conditional(node.then, (*conditions, node.condition))
+        yield from conditional(node.otherwise, (*conditions, Unary(BOOL, "not", node.condition)))
     elif isinstance(node, Statement):
         for child in children(node):
-            yield from _conditional(child, conditions)
+            yield from conditional(child, conditions)
 
 
-def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:
+def iterations_of(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:
     """The loop's variables, and names of what they decide, in each iteration, or a long loop's first and last ones."""
     ends = [extent if isinstance(extent, int) else 1 for extent in extents]
     sizes = list(ends)
@@ -130,7 +130,7 @@ def _iterations(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
     return found
 
 
-def _is_of_another(
+def is_of_another(
     load: Load | Store, store: Store, iterations: Mapping[Var, np.ndarray], number: np.ndarray, unknown: bool = False
 ) -> bool:
     """Whether what some iteration reads is certainly what another one, of another number, stores to; `unknown` where

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from tilewright.ir.nodes import Pipelined as PipelinedNode
 from tilewright.language.branches import LoopContext
 from tilewright.language.collisions import check_collisions, check_order, check_together
 from tilewright.language.mistakes import NumberExpected, WrongUnpacking
+from tilewright.language.parallel_sums import reduced
 from tilewright.language.proxies import Scalar, as_expr, extent, here
 from tilewright.language.reaches import check_reaches
 from tilewright.language.recording import check_tile_place, current, in_kernel, statement_here
@@ -122,10 +124,13 @@ class ParallelLoop(LoopContext):
         yield _yielded([Scalar(var, frame) for var in variables])
         body = builder.pop(frame)
         check_together(body)
-        check_collisions(variables, extents, body)
-        check_reaches(variables, extents, body)
-        check_order(variables, extents, body)
-        builder.append(ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span))
+        whole = ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span)
+        for made in reduced(whole, math.prod(builder.kernel.threads)):
+            if isinstance(made, ParallelNode):
+                check_collisions(made.vars, made.extents, made.body)
+                check_reaches(made.vars, made.extents, made.body)
+                check_order(made.vars, made.extents, made.body)
+            builder.append(made)
 
 
 class PipelinedLoop(LoopContext):

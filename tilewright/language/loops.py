@@ -82,6 +82,10 @@ def Parallel(
 ) -> LoopContext:
     """Element-wise work of the whole block: ``for i, j in T.Parallel(64, 32)``; iterations run in any order.
 
+    Sums, products, maxima and minima in an element that several iterations share, ``s[i] += x[i, j]``, have what all of
+    them add. Where numbers of the program alone decide which iterations share one, ``s[I[i]] += 1``, write
+    `atomic_add`.
+
     Parameters
     ----------
     extents : sizes of the index space.

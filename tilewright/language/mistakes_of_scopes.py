@@ -91,14 +91,15 @@ class EndlessCalls(AuthorError):
 
 
 class IterationsCollide(AuthorError):
-    """An element that all iterations of a parallel loop change."""
+    """An element or variable that all iterations of a parallel loop change, other than by sums in tiles."""
 
     sentence = (
         "all iterations over {variable!r} change the same element of {buffer!r}, in no order: the result would be any "
         "of theirs"
     )
     advice = (
-        "reduce a tile with T.reduce_sum and its kin, loop over {variable!r} with T.serial inside, or use T.atomic_add"
+        "sum up in a tile, `total[0] += value`; loop over {variable!r} with T.serial inside; or store under "
+        "`if {variable} == 0`"
     )
 
 

@@ -22,7 +22,7 @@ OPERATIONS = {"sum": "add", "max": "max", "min": "min", "bitand": "and", "bitor"
 """The atomic operation of each way to combine."""
 
 
-def _identity(op: str, dtype: DType) -> object:
+def neutral(op: str, dtype: DType) -> int | float:
     """What changes nothing."""
     if op in ("sum", "bitor", "bitxor"):
         return 0
@@ -122,7 +122,7 @@ def reducer_init(reducer: object, init: object = None) -> None:
     >>> T.finalize_reducer(total, row)
     """
     found = _reducer(reducer, "T.reducer_init")
-    fill(found, _identity(found.op, found.buffer.dtype) if init is None else init)
+    fill(found, neutral(found.op, found.buffer.dtype) if init is None else init)
 
 
 @word

@@ -33,18 +33,18 @@ UnsupportedContext: `with` in a kernel takes T.Kernel, not a memoryview
   help: move other context managers out of the kernel
 """,
     ),
-    "sum_in_a_parallel_loop": (
+    "last_one_of_a_parallel_loop": (
         """
 for i, j in T.Parallel(4, 8):
-    row[i] += A[i, j]
+    row[i] = A[i, j]
 """,
         """
 IterationsCollide: all iterations over 'j' change the same element of 'row', in no order: the result would be any of theirs
   --> kernel.py:9:13
   |
-9 |             row[i] += A[i, j]
-  |             ^^^^^^^^^^^^^^^^^
-  help: reduce a tile with T.reduce_sum and its kin, loop over 'j' with T.serial inside, or use T.atomic_add
+9 |             row[i] = A[i, j]
+  |             ^^^^^^^^^^^^^^^^
+  help: sum up in a tile, `total[0] += value`; loop over 'j' with T.serial inside; or store under `if j == 0`
 """,
     ),
     "neighbours_in_a_parallel_loop": (
