@@ -116,3 +116,33 @@ def test_numbers_are_those_of_the_form(tmp_path: Path, seed: int) -> None:
     tilewright.convert_checkpoint(path, tmp_path / "ours")
     again = of.from_pretrained(tmp_path / "ours", dtype=torch.float32)
     assert error(logits_of(again), expected) < 3e-4, "converted"
+
+
+@pytest.mark.parametrize(
+    ("name", "renamed"),
+    [
+        ("GPTJ", {"transformer": "model"}),
+        ("GPTNeoX", {"gpt_neox.layers": "model.h", "gpt_neox": "model", "embed_out": "model.embed_out"}),
+    ],
+)
+def test_mlx_calls_every_base_model_by_one_name(tmp_path: Path, name: str, renamed: dict[str, str]) -> None:
+    """And GPT-NeoX's layers h, as its head a part of that."""
+    rng = np.random.default_rng(0)
+    said, layer = drawn_forms.mlx(np.random.default_rng(4))
+    config = getattr(tf, f"{name}Config")(vocab_size=96, n_embd=64, hidden_size=64, n_layer=2, num_hidden_layers=2, n_head=4,
+        num_attention_heads=4, rotary_dim=8, intermediate_size=256, n_positions=64)  # fmt: skip
+    model = getattr(tf, f"{name}ForCausalLM")(config).eval()
+    state = {key: tensor.numpy() for key, tensor in model.state_dict().items() if not key.endswith("embed_positions")}
+    tensors: Tensors = {}
+    for key, tensor in state.items():
+        called = next((to + key.removeprefix(of) for of, to in renamed.items() if key.startswith(f"{of}.")), key)
+        if tensor.ndim != 2 or TABLE.search(key):
+            tensors[called] = tensor
+            continue
+        made, numbers = layer(tensor.astype(np.float64), key.removesuffix(".weight"), rng)
+        model.get_parameter(key).data = torch.from_numpy(numbers).float()
+        tensors |= {called.removesuffix(".weight") + ending: part for ending, part in made.items()}
+    path = written(tmp_path / "mlx", {**config.to_dict(), "quantization": said()}, tensors, 1)
+    ours = tilewright.load_quantized(type(model)(config).eval(), path)
+    assert sum(isinstance(one, tilewright.Linear) for one in ours.modules()) >= 8
+    assert error(logits_of(ours), logits_of(model)) < 3e-4

@@ -90,6 +90,11 @@ class _TransformersNames(Names):
                 return renamed.removesuffix(ending)
             if name + ending in self._held:  # a rule that is meant for others met it
                 return name
+        rest = name.removeprefix("model.")  # which mlx-lm calls every base model, and some of their layers h
+        ours = [f"{start}{rest}" for start in (f"{self.model.base_model_prefix}.", "")] if rest != name else []
+        for one in [*ours, *(name.replace(".h.", ".layers.") for name in ours)]:
+            if one in self._held or f"{one}.weight" in self._held:
+                return one
         return self._renamed(name)[0]
 
     def made_of(self, layer: str) -> list[str]:
