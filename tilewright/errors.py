@@ -189,6 +189,11 @@ class WeightIsGone(ArgumentError):
 class WrongArgumentKind(ArgumentError):
     """A scalar where a tensor is due, or the other way round, or an object that is neither."""
 
+    @classmethod
+    def given(cls, value: object, due: str, hint: str | None = None) -> WrongArgumentKind:
+        """The error that a value was given for what is due."""
+        return cls(f"{an(type(value).__name__)} was given for {due}", hint=hint)
+
 
 class WrongArgumentDType(ArgumentError):
     """A tensor of another element type."""

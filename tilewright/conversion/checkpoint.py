@@ -38,7 +38,7 @@ from tilewright.conversion.modules import our_settings
 from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings
-from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind, an
+from tilewright.errors import CannotQuantize, InvalidCheckpoint, TilewrightWarning, WrongArgumentKind
 from tilewright.progress import Progress
 from tilewright.quant.files import stack_note, weight_tensors
 from tilewright.quant.weight import QuantizedWeight
@@ -158,7 +158,7 @@ def convert_checkpoint(
     """
     for what, name in (("the source", source), ("the destination", destination)):
         if not isinstance(name, (str, Path)):
-            raise WrongArgumentKind(f"{an(type(name).__name__)} was given for {what}", hint="a path is due")
+            raise WrongArgumentKind.given(name, what, hint="a path is due")
     path = Path(destination)
     clear_leftovers(path)
     _check_destination(path, Path(source), overwrite)

@@ -43,7 +43,7 @@ from tilewright.conversion.names import Names, names_in
 from tilewright.conversion.remade import settings_of
 from tilewright.conversion.schemes import QuantizationScheme, quantization_scheme
 from tilewright.conversion.settings import Settings
-from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape, an
+from tilewright.errors import CannotQuantize, InvalidTensor, MissingTensor, WrongArgumentKind, WrongArgumentShape
 from tilewright.libraries import torch
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
@@ -105,10 +105,8 @@ def quantize(
     """
     how = quantization_scheme(scheme)
     if model_or_weight is None or isinstance(model_or_weight, (str, Path)):
-        raise WrongArgumentKind(
-            f"{an(type(model_or_weight).__name__)} was given for a model or a weight",
-            hint="convert_checkpoint(path, destination, scheme) quantises what is in files",
-        )
+        hint = "convert_checkpoint(path, destination, scheme) quantises what is in files"
+        raise WrongArgumentKind.given(model_or_weight, "a model or a weight", hint)
     if not _is_module(model_or_weight):
         return how.quantize(model_or_weight)
     method = method or ("nearest" if calibration is None else "gptq")
@@ -167,9 +165,7 @@ def load_quantized(
     InvalidCheckpoint, InvalidTensor : see `convert_checkpoint`.
     """
     if not _is_module(model):
-        raise WrongArgumentKind(
-            f"{an(type(model).__name__)} was given for a model", hint="load_quantized fills a torch.nn.Module"
-        )
+        raise WrongArgumentKind.given(model, "a model", hint="load_quantized fills a torch.nn.Module")
     opened = open_checkpoint(checkpoint)
     source = as_in_model(opened, model)
     settings = settings_of(source)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind, an
+from tilewright.errors import NoDevice, NotPrepared, WrongArgumentDevice, WrongArgumentKind
 from tilewright.ir.arguments import numpy_dtype, row_major_strides
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.libraries import torch
@@ -34,9 +34,7 @@ def device_of(array: Array, what: str = "a tensor") -> str:
     if is_torch(array):
         device = array.device
         return "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
-    raise WrongArgumentKind(
-        f"{an(type(array).__name__)} was given for {what}", hint="pass a NumPy array or a torch tensor"
-    )
+    raise WrongArgumentKind.given(array, what, hint="pass a NumPy array or a torch tensor")
 
 
 def element_type(array: Array) -> DType:

@@ -144,9 +144,7 @@ def _check_operands(
     if is_torch(x):
         arrays.check_strided("the activations", x)
     if not isinstance(weights, Sequence):
-        raise WrongArgumentKind(
-            f"{an(type(weights).__name__)} was given for the weights", hint="a list of PackedWeight"
-        )
+        raise WrongArgumentKind.given(weights, "the weights", hint="a list of PackedWeight")
     for number, weight in enumerate(() if isinstance(weights, PackedExperts) else weights):
         if not isinstance(weight, PackedWeight):
             raise WrongArgumentKind(f"weight {number} is {an(type(weight).__name__)}, expected a PackedWeight")

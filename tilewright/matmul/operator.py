@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
+from tilewright.errors import NoDevice, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Recipe, Request
 from tilewright.libraries import is_compiling, torch
@@ -61,7 +61,7 @@ class Matmul(WeightForms):
         backend: str = "tl",
     ) -> None:
         if not isinstance(config, MatmulConfig):
-            raise WrongArgumentKind(f"{an(type(config).__name__)} was given for a MatmulConfig")
+            raise WrongArgumentKind.given(config, "a MatmulConfig")
         self.config, self.name, self._target = config, name, target or "auto"
         self.target, self.arch = resolve(self._target)
         self.tuned: dict[str, Candidate] = {}

@@ -209,10 +209,8 @@ class PackedWeight:
         WrongArgumentKind : no `QuantizedWeight`.
         """
         if not isinstance(weight, QuantizedWeight):
-            raise errors.WrongArgumentKind(
-                f"{errors.an(type(weight).__name__)} was given for a QuantizedWeight",
-                hint="tilewright.quantize(array, 'w4a16') makes one of numbers",
-            )
+            hint = "tilewright.quantize(array, 'w4a16') makes one of numbers"
+            raise errors.WrongArgumentKind.given(weight, "a QuantizedWeight", hint)
         if 0 in weight.shape:
             raise errors.CannotQuantize(f"a weight of shape {list(weight.shape)} has nothing to multiply by")
         codes = weight.codes

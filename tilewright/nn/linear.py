@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.compiler import is_compiling
 
-from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape, an
+from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind, WrongArgumentShape
 from tilewright.formats import SCHEMES, number_format
 from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Request
@@ -151,10 +151,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         activations : type that activations are quantised to, None for as they come.
         """
         if not isinstance(linear, torch.nn.Linear) or isinstance(linear, HeldWeight):
-            raise WrongArgumentKind(
-                f"{an(type(linear).__name__)} was given for a torch.nn.Linear",
-                hint="tilewright.quantize(array, scheme) takes a matrix",
-            )
+            hint = "tilewright.quantize(array, scheme) takes a matrix"
+            raise WrongArgumentKind.given(linear, "a torch.nn.Linear", hint)
         if linear.weight.dtype in (torch.float16, torch.bfloat16) and to not in SCHEMES:
             scale_dtype = scale_dtype or str(linear.weight.dtype).removeprefix("torch.")
         rounding = Rounding.of(to, group, zeros, block, scale_dtype)
@@ -180,10 +178,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         WrongArgumentKind : no `QuantizedWeight`.
         """
         if not isinstance(weight, QuantizedWeight):
-            raise WrongArgumentKind(
-                f"{an(type(weight).__name__)} was given for a QuantizedWeight",
-                hint="a PackedWeight has unpack(), numbers tilewright.quantize",
-            )
+            hint = "a PackedWeight has unpack(), numbers tilewright.quantize"
+            raise WrongArgumentKind.given(weight, "a QuantizedWeight", hint)
         packed = PackedWeight.pack(weight)
         return cls.from_packed(packed, bias, activations=activations, function=function, device=device)
 
@@ -369,10 +365,8 @@ def _is_watched(x: Any) -> bool:
         check_transforms(x, of="a layer")
         return is_watched() or x.is_meta
     if not isinstance(x, torch.Tensor):
-        raise WrongArgumentKind(
-            f"{an(type(x).__name__)} was given for the activations",
-            hint="a layer takes a torch tensor; quant_matmul takes NumPy's arrays too",
-        )
+        hint = "a layer takes a torch tensor; quant_matmul takes NumPy's arrays too"
+        raise WrongArgumentKind.given(x, "the activations", hint)
     return type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 

@@ -21,7 +21,7 @@ from tilewright.compat.bitblas.ops.general_flashatten import FlashAtten, FlashAt
 from tilewright.compat.bitblas.ops.general_matmul import Matmul, MatmulConfig
 from tilewright.compat.bitblas.ops.general_matmul_splitk import MatmulConfigWithSplitK, MatmulWithSplitK
 from tilewright.compat.bitblas.utils import auto_detect_nvidia_target
-from tilewright.errors import WrongArgumentKind, an
+from tilewright.errors import WrongArgumentKind
 
 __version__ = "0.1.0.post1"
 
@@ -48,9 +48,7 @@ def set_log_level(level: str | int = "WARNING") -> None:
     """Which messages of this module are shown: a name in any case, or a number of `logging`; names that it lacks are
     INFO, as in BitBLAS. Raises WrongArgumentKind for what is neither a name nor a number."""
     if isinstance(level, bool) or not isinstance(level, (str, int)):
-        raise WrongArgumentKind(
-            f"{an(type(level).__name__)} was given for a log level", hint="'DEBUG', or logging.DEBUG"
-        )
+        raise WrongArgumentKind.given(level, "a log level", hint="'DEBUG', or logging.DEBUG")
     found = logging.getLevelName(level.upper()) if isinstance(level, str) else level
     logger.setLevel(found if isinstance(found, int) else logging.INFO)
 
