@@ -35,9 +35,23 @@ def signed(name: str, values: np.ndarray, bits: int) -> np.ndarray:
     return values.view(np.uint8) & np.uint8(2 * half - 1)
 
 
-def assemble(codes: np.ndarray, format: str, *, name: str, **rest: Any) -> QuantizedWeight:
-    """The weight of codes ``[N, K]`` and further fields of `QuantizedWeight`. Raises InvalidTensor where they make
+def assemble(
+    name: str,
+    codes: np.ndarray,
+    format: str,
+    scales: np.ndarray | None,
+    group: int | tuple[int, int],
+    points: np.ndarray | int | None = None,
+    **rest: Any,
+) -> QuantizedWeight:
+    """The weight of codes ``[N, K]`` in groups of so many columns, or blocks, with further fields of `QuantizedWeight`;
+    `points` are zero points that are codes, or the one that all groups have. Raises InvalidTensor where they make
     none, by the name of the checkpoint's weight."""
+    rest |= {"scales": scales, "block": group if isinstance(group, tuple) else (1, group)}
+    if points is not None:  # those that are all the same are one element
+        points = np.asarray(points, np.uint8)
+        alike = points.size and (points == points.flat[0]).all()
+        rest |= {"zeros": points.reshape(-1)[:1].reshape(1, 1) if alike else points, "zeros_mode": "quantized"}
     try:
         return QuantizedWeight(codes, number_format(format), **rest)
     except (CannotQuantize, OutOfRange) as error:
@@ -87,11 +101,6 @@ def grouped(name: str, K: int, groups: int, group: Group, order: np.ndarray | No
     if -(-K // largest) == groups and _sequential(order, largest):
         return largest, None
     return -(-K // max(groups, 1)), order
-
-
-def plain_zeros(zeros: np.ndarray) -> np.ndarray:
-    """Zero points ``[N, groups]``, as one element where they are all the same."""
-    return zeros[:1, :1].copy() if zeros.size and (zeros == zeros.flat[0]).all() else zeros
 
 
 def _sequential(g_idx: np.ndarray, group: int) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect, positive
-from tilewright.quant.importers.assemble import Group, assemble, fields, group_size, plain_zeros
+from tilewright.quant.importers.assemble import Group, assemble, fields, group_size
 from tilewright.quant.weight import QuantizedWeight
 
 ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -67,15 +67,8 @@ def from_awq(
         known = f"known: {', '.join(FORMS)}; {elsewhere} reads this one" if elsewhere else f"known: {', '.join(FORMS)}"
         raise InvalidTensor(f"{name}: no AWQ form {form!r}", hint=known)
     codes, zeros, factors = _READERS[form](qweight, qzeros, scales, group, name)
-    return assemble(
-        codes,
-        "uint4",
-        scales=factors,
-        zeros=plain_zeros(zeros),
-        zeros_mode="quantized",
-        block=(1, group_size(f"{name}.scales", codes.shape[1], factors.shape[1], group)),
-        name=name,
-    )
+    columns = group_size(f"{name}.scales", codes.shape[1], factors.shape[1], group)
+    return assemble(name, codes, "uint4", factors, columns, zeros)
 
 
 def _read_gemm(
@@ -148,12 +141,7 @@ def from_awq_fast(
     i = np.arange(32)
     place = 8 * (i % 8 // 2) + 4 * (i % 2) + i // 8
     runs = fields(words, 4, 4 * K).reshape(N // 4, K // 64, 4, 2, 32)[..., place]
-    return assemble(
-        np.ascontiguousarray(runs.transpose(0, 2, 1, 3, 4).reshape(N, K)),
-        "uint4",
-        scales=np.ascontiguousarray(factors[:groups].T),
-        zeros=np.ascontiguousarray(-points[:groups].T),
-        zeros_mode="rescale",
-        block=(1, -(-K // groups) if group == -1 else group),
-        name=name,
-    )
+    codes = np.ascontiguousarray(runs.transpose(0, 2, 1, 3, 4).reshape(N, K))
+    factors, added = (np.ascontiguousarray(one[:groups].T) for one in (factors, points))
+    columns = -(-K // groups) if group == -1 else group
+    return assemble(name, codes, "uint4", factors, columns, zeros=-added, zeros_mode="rescale")

@@ -14,7 +14,7 @@ from tilewright.kernels.recipe import TILE_ROWS as ROWS
 from tilewright.kernels.recipe import tile_place
 from tilewright.libraries import torch
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import assemble, fields, plain_zeros
+from tilewright.quant.importers.assemble import assemble, fields
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
 
@@ -224,12 +224,12 @@ def from_bitblas(
     factors = None
     if scales is not None:
         factors = expect(f"{name}.scales", scales, FLOATS, [N, groups], "[N, K / group_size]")
-    points = None
+    points: dict[str, Any] = {"zeros_mode": zeros_mode}
     if zeros is not None and zeros_mode == "quantized":
         wide = expect(
             f"{name}.zeros", zeros, ["int8", "uint8"], [groups, -(-N * of.bits // 8)], "[K / group_size, N * bits / 8]"
         )
-        points = plain_zeros(np.ascontiguousarray(fields(wide, of.bits, N).T))
+        points["points"] = np.ascontiguousarray(fields(wide, of.bits, N).T)
     elif zeros is not None:
-        points = expect(f"{name}.zeros", zeros, FLOATS, [N, groups], "[N, K / group_size]")
-    return assemble(codes, of.name, scales=factors, zeros=points, zeros_mode=zeros_mode, block=(1, group), name=name)
+        points["zeros"] = expect(f"{name}.zeros", zeros, FLOATS, [N, groups], "[N, K / group_size]")
+    return assemble(name, codes, of.name, factors, group, **points)

@@ -43,4 +43,4 @@ def from_hf_bitnet(
         raise InvalidTensor(f"{name}.weight holds the code 3 at [{n}, {k}]: a ternary weight has 0, 1 and 2")
     # The codes of ternary are those of int2, two's complement: -1 is 3.
     codes = (fields - np.uint8(1)) & np.uint8(3)
-    return assemble(codes, "ternary", block=(N, K), tensor_scale=1.0 / scale if divides else scale, name=name)
+    return assemble(name, codes, "ternary", None, (N, K), tensor_scale=1.0 / scale if divides else scale)

@@ -86,7 +86,7 @@ def from_bitsandbytes(
     starts = np.arange(0, N * K, group) // block
     codes = codes.reshape(-1)[: N * K].reshape(N, K)
     scales = scales[starts].reshape(N, K // group)
-    return assemble(codes, _FORMATS[kind], scales=scales, block=(1, group), name=name)
+    return assemble(name, codes, _FORMATS[kind], scales, group)
 
 
 def _scales(
@@ -148,5 +148,5 @@ def from_bitsandbytes_int8(weight: object, scb: object, *, name: str = "weight")
     """
     codes = expect(f"{name}.weight", weight, ["int8"], [None, None], "[N, K]")
     largest = expect(f"{name}.SCB", scb, ["float32"], [codes.shape[0]], "[N]")
-    scales, block = largest[:, None].copy(), (1, max(1, codes.shape[1]))
-    return assemble(codes.view(np.uint8), "int8", scales=scales, block=block, tensor_scale=1 / 127, name=name)
+    scales, columns = largest[:, None].copy(), max(1, codes.shape[1])
+    return assemble(name, codes.view(np.uint8), "int8", scales, columns, tensor_scale=1 / 127)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros, signed
+from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, signed
 from tilewright.quant.importers.mx import powers_of_two
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import as_numpy
@@ -62,20 +62,11 @@ def from_pack_quantized(
         return _of_one_scale(_codes(words, bits, K, whole), weight_scale, weight_zero_point, weight_g_idx, bits, name)
     scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [N, None], "[N, K / group]")
     groups = scales.shape[1]
-    zeros = None
+    zeros: np.ndarray | int = 1 << (bits - 1)
     if weight_zero_point is not None:
         zeros = _zeros(f"{name}.weight_zero_point", weight_zero_point, bits, N, groups, whole)
     columns, order = grouped(f"{name}.weight_scale", K, groups, group, _order(name, weight_g_idx, K))
-    return assemble(
-        _codes(words, bits, K, whole),
-        f"uint{bits}",
-        scales=scales,
-        zeros=np.full((1, 1), 1 << (bits - 1), np.uint8) if zeros is None else plain_zeros(zeros),
-        zeros_mode="quantized",
-        block=(1, columns),
-        g_idx=order,
-        name=name,
-    )
+    return assemble(name, _codes(words, bits, K, whole), f"uint{bits}", scales, columns, zeros, g_idx=order)
 
 
 def _of_one_scale(
@@ -89,7 +80,7 @@ def _of_one_scale(
     point = np.zeros(1, np.int8) if zero is None else np.reshape(as_numpy(zero), -1)
     point = expect(f"{name}.weight_zero_point", point, ["int8"], [1], "[1]").astype(np.int16) + half
     scales, zeros = scales.reshape(1, 1), point.reshape(1, 1).astype(np.float32)
-    return assemble(codes, f"uint{bits}", scales=scales, zeros=zeros, block=codes.shape, name=name)
+    return assemble(name, codes, f"uint{bits}", scales, codes.shape, zeros=zeros)
 
 
 def _order(name: str, value: object, K: int) -> np.ndarray | None:
@@ -158,7 +149,7 @@ def from_int_quantized(
         zeros = expect(f"{name}.weight_zero_point", found, ["int8"], scales.shape, "as weight_scale")
         zeros = zeros.astype(np.float32) if zeros.any() else None
     codes = signed(f"{name}.weight", values, bits)
-    return assemble(codes, f"int{bits}", scales=scales, zeros=zeros, block=block, g_idx=order, name=name)
+    return assemble(name, codes, f"int{bits}", scales, block, zeros=zeros, g_idx=order)
 
 
 def from_float_quantized(
@@ -184,7 +175,7 @@ def from_float_quantized(
     if nan.any():
         raise InvalidTensor(f"{name}.weight is NaN at {[int(i) for i in np.argwhere(nan)[0]]}")
     scales, block, _ = _block_scales(name, weight_scale, values.shape, block, group)
-    return assemble(values.view(np.uint8), FLOAT8[values.dtype.name], scales=scales, block=block, name=name)
+    return assemble(name, values.view(np.uint8), FLOAT8[values.dtype.name], scales, block)
 
 
 def _block_scales(

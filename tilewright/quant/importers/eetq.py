@@ -47,4 +47,4 @@ def from_eetq(weight: object, weight_scales: object, *, name: str = "weight") ->
             hint="that of GPUs from Turing on can be read; or quantise the dense model: tilewright convert MODEL "
             "--scheme int8-channel",
         )
-    return assemble(codes, "int8", scales=scales.reshape(N, 1), block=(1, K), name=name)
+    return assemble(name, codes, "int8", scales.reshape(N, 1), K)

@@ -68,11 +68,6 @@ def from_exl2(
     factors = largest * np.float16(1 / 256)
     squares = ((fields(steps, 4, N).astype(np.int16) + 1) ** 2).astype(np.float16)
     count = N if out_features is None else out_features
-    return assemble(
-        np.ascontiguousarray((np.concatenate(codes, 1) & np.uint8((1 << wide) - 1))[:count, place]),
-        f"int{wide}",
-        scales=np.ascontiguousarray((squares * factors[:, None]).T[:count]),
-        block=(1, -(-K // groups)),
-        g_idx=np.array(of_place, np.int32)[place],
-        name=name,
-    )
+    joined = (np.concatenate(codes, 1) & np.uint8((1 << wide) - 1))[:count, place]
+    joined, scales = (np.ascontiguousarray(one) for one in (joined, (squares * factors[:, None]).T[:count]))
+    return assemble(name, joined, f"int{wide}", scales, -(-K // groups), g_idx=np.array(of_place, np.int32)[place])

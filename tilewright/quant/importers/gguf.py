@@ -79,15 +79,7 @@ def _plain(bits: int, has_least: bool) -> Callable[[np.ndarray, str], QuantizedW
             codes = codes | np.unpackbits(high, axis=2, bitorder="little").reshape(rows, -1) << np.uint8(4)
         if has_least:
             return weight(codes, f"uint{bits}", half(blocks, 0), name, -half(blocks, 2))
-        return assemble(
-            codes,
-            f"uint{bits}",
-            scales=half(blocks, 0)[:, :, 0],
-            zeros=np.full((1, 1), 1 << bits - 1, np.uint8),
-            zeros_mode="quantized",
-            block=(1, BLOCK),
-            name=name,
-        )
+        return assemble(name, codes, f"uint{bits}", half(blocks, 0)[:, :, 0], BLOCK, 1 << bits - 1)
 
     return read
 

@@ -49,4 +49,4 @@ def weight(codes: np.ndarray, format: str, scales: np.ndarray, name: str, zeros:
     codes, scales = codes.reshape(rows, -1), scales.reshape(rows, -1)
     rest = {} if zeros is None else {"zeros": zeros.reshape(rows, -1), "zeros_mode": "rescale"}
     group = codes.shape[1] // (scales.shape[1] or 1)
-    return assemble(codes, format, scales=scales, block=(1, group), name=name, **rest)
+    return assemble(name, codes, format, scales, group, **rest)

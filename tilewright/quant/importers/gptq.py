@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect
-from tilewright.quant.importers.assemble import Group, assemble, fields, grouped, plain_zeros
+from tilewright.quant.importers.assemble import Group, assemble, fields, grouped
 from tilewright.quant.weight import QuantizedWeight
 from tilewright.runtime.tensors import Array
 
@@ -89,16 +89,9 @@ def from_gptq(
     if version == 1 and not borrowed:
         zeros = (zeros + np.uint8(1)) & np.uint8(2**bits - 1)
     columns, order = grouped(f"{name}.scales", K, groups, group, order)
-    return assemble(
-        unpack(np.ascontiguousarray(words.T), bits, K),
-        f"uint{bits}",
-        scales=np.ascontiguousarray(factors.T),
-        zeros=plain_zeros(np.ascontiguousarray(zeros.T)),
-        zeros_mode="quantized",
-        block=(1, columns),
-        g_idx=order,
-        name=name,
-    )
+    codes = unpack(np.ascontiguousarray(words.T), bits, K)
+    factors, zeros = (np.ascontiguousarray(one.T) for one in (factors, zeros))
+    return assemble(name, codes, f"uint{bits}", factors, columns, zeros, g_idx=order)
 
 
 def _of_planes(words: np.ndarray, bits: int, count: int) -> np.ndarray:

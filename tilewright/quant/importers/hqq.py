@@ -88,7 +88,7 @@ def from_hqq(
 
     part = math.gcd(K, g)
     scales, zeros = of_groups("scale", scale), of_groups("zero", zero)
-    return assemble(codes, format or f"uint{math.ceil(bits)}", scales=scales, zeros=zeros, block=(1, part), name=name)
+    return assemble(name, codes, format or f"uint{math.ceil(bits)}", scales, part, zeros=zeros)
 
 
 def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:

@@ -47,8 +47,7 @@ def from_marlin(qweight: object, scales: object, *, bits: int = 4, name: str = "
         )
     factors = expect(f"{name}.scales", scales, FLOATS, [None, N], "[K / group, N]")
     group = group_size(f"{name}.scales", K, factors.shape[0])
-    codes, factors, zeros = _of_tiles(words, 4, N), _in_order(factors), np.full((1, 1), 8, np.uint8)
-    return assemble(codes, "uint4", scales=factors, zeros=zeros, zeros_mode="quantized", block=(1, group), name=name)
+    return assemble(name, _of_tiles(words, 4, N), "uint4", _in_order(factors), group, 8)
 
 
 def from_qqq(B: object, s_channel: object, s_group: object, *, name: str = "weight") -> QuantizedWeight:
@@ -78,7 +77,7 @@ def from_qqq(B: object, s_channel: object, s_group: object, *, name: str = "weig
     channel = _in_order(expect(f"{name}.s_channel", s_channel, ["float32"], [1, N], "[1, N]"))
     if not as_numpy(s_group).size:
         codes = _of_tiles(words, 4, N, np.array((4, 0, 5, 1, 6, 2, 7, 3)), run=4)
-        return assemble(codes, "int4", scales=channel * np.float64(16), block=(1, K), name=name)
+        return assemble(name, codes, "int4", channel * np.float64(16), K)
     factors = expect(f"{name}.s_group", s_group, ["float16"], [None, N], "[K / group, N]")
     group = group_size(f"{name}.s_group", K, len(factors))
     if len(factors) == 1:
@@ -87,7 +86,7 @@ def from_qqq(B: object, s_channel: object, s_group: object, *, name: str = "weig
         raise InvalidTensor(f"{name}.s_group holds numbers that are not finite")
     wide = (_of_tiles(words, 4, N, run=4).astype(np.float64) - 8) * np.repeat(_in_order(factors), group, 1)[:, :K]
     codes = np.clip(np.rint(wide), -128, 127).astype(np.int8).view(np.uint8)
-    return assemble(codes, "int8", scales=channel, block=(1, K), name=name)
+    return assemble(name, codes, "int8", channel, K)
 
 
 def _of_tiles(
@@ -167,9 +166,7 @@ def from_marlin_24(
     if len(factors) > 1:
         i, place = np.arange(N), np.arange(8)
         factors = factors[:, i // 8 * 8 + np.argsort(4 * (place % 2) + place // 2)[i % 8]]
-    factors, zeros = np.ascontiguousarray(factors.T), np.full((1, 1), half, np.uint8)
-    format = f"uint{bits}"
-    return assemble(codes, format, scales=factors, zeros=zeros, zeros_mode="quantized", block=(1, group), name=name)
+    return assemble(name, codes, f"uint{bits}", np.ascontiguousarray(factors.T), group, int(half))
 
 
 def _meta(N: int, K: int) -> np.ndarray:

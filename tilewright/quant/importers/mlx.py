@@ -76,10 +76,8 @@ def from_mlx(
     if mode == "affine":
         factors = expect(f"{name}.scales", scales, FLOATS, [N, K // group], "[N, K / group]")
         added = expect(f"{name}.biases", biases, FLOATS, [N, K // group], "[N, K / group]")
-        codes, block = fields(words, bits, K), (1, group)
-        return assemble(
-            codes, f"uint{bits}", scales=factors, zeros=-added, zeros_mode="rescale", block=block, name=name
-        )
+        codes = fields(words, bits, K)
+        return assemble(name, codes, f"uint{bits}", factors, group, zeros=-added, zeros_mode="rescale")
     powers = expect(f"{name}.scales", scales, ["uint8"], [N, K // group], "[N, K / group]")
     packed = np.ascontiguousarray(words, "<u4").view(np.uint8)
     if mode == "nvfp4":

@@ -38,4 +38,4 @@ def from_modelopt_int4(
     scales = expect(f"{name}.weight_scale", weight_scale, FLOATS, [2 * rows, None], "[N, K / group]")
     codes = np.stack([packed & 15, packed >> 4], 1).reshape(2 * rows, K)
     columns = group_size(f"{name}.weight_scale", K, scales.shape[1], group)
-    return assemble(codes, "int4", scales=scales, block=(1, columns), name=name)
+    return assemble(name, codes, "int4", scales, columns)

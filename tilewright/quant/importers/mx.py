@@ -48,4 +48,4 @@ def from_mx(blocks: object, scales: object, *, to: str = "e2m1", name: str = "we
     N, groups, _ = packed.shape
     powers = expect(f"{name}_scales", scales, _POWERS, [N, groups], f"[N, K / {BLOCK}]")
     codes, factors = fields(packed.reshape(N, -1), bits, groups * BLOCK), powers_of_two(f"{name}_scales", powers)
-    return assemble(codes, to, scales=factors, block=(1, BLOCK), name=name)
+    return assemble(name, codes, to, factors, BLOCK)

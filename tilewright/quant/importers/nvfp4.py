@@ -51,11 +51,5 @@ def from_nvfp4(
             hint="mixfp4 marks blocks of int4 by it, which cannot be read",
         )
     whole = factor(f"{name}: the weight's scale", tensor_scale, ["float32"])
-    return assemble(
-        fields(packed, 4, K),
-        "e2m1",
-        scales=scales,
-        block=(1, group),
-        tensor_scale=1.0 / whole if divides else whole,
-        name=name,
-    )
+    whole = 1.0 / whole if divides else whole
+    return assemble(name, fields(packed, 4, K), "e2m1", scales, group, tensor_scale=whole)

@@ -111,7 +111,7 @@ def _read(kind: str, parts: Mapping[str, object], about: Mapping[str, object], n
         zeros = zeros if zeros.any() else None
     bits = _bits(about) if kind.startswith("Intx") else 8
     stored = signed(f"{name}.qdata", codes, bits)
-    return assemble(stored, f"int{bits}", scales=scales, zeros=zeros, block=(rows, columns), name=name)
+    return assemble(name, stored, f"int{bits}", scales, (rows, columns), zeros=zeros)
 
 
 def _int4(parts: Mapping[str, object], group: int, name: str) -> QuantizedWeight:
@@ -121,9 +121,9 @@ def _int4(parts: Mapping[str, object], group: int, name: str) -> QuantizedWeight
     if "zero_point" not in parts:
         raise MissingTensor(f"{name}: the part zero_point of a torchao Int4Tensor is missing")
     added = expect(f"{name}.zero_point", parts["zero_point"], FLOATS, scales.shape, "as scale")
-    codes, block = fields(packed, 4, K), (1, group_size(f"{name}.scale", K, scales.shape[0], group))
+    columns = group_size(f"{name}.scale", K, scales.shape[0], group)
     factors, zeros = np.ascontiguousarray(scales.T), np.ascontiguousarray(-added.T)
-    return assemble(codes, "int4", scales=factors, zeros=zeros, zeros_mode="rescale", block=block, name=name)
+    return assemble(name, fields(packed, 4, K), "int4", factors, columns, zeros=zeros, zeros_mode="rescale")
 
 
 def _small_floats(kind: str, parts: Mapping[str, object], about: Mapping[str, object], name: str) -> QuantizedWeight:
@@ -148,7 +148,7 @@ def _small_floats(kind: str, parts: Mapping[str, object], about: Mapping[str, ob
     if named in FLOAT8:
         return from_float_quantized(qdata, scales, group=size, name=name)
     powers = powers_of_two(f"{name}.scale", scales)
-    return assemble(codes, element, scales=powers, block=(1, size), name=name)
+    return assemble(name, codes, element, powers, size)
 
 
 def _in_rows(name: str, scales: np.ndarray, rows: int, columns: int) -> np.ndarray:
