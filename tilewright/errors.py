@@ -183,7 +183,7 @@ class NotPrepared(ArgumentError):
 
 
 class WeightIsGone(ArgumentError):
-    """A handle in a compiled graph whose packed weight no longer exists."""
+    """A packed weight that a compiled graph or a gradient asks for, and that no longer exists or has other numbers."""
 
 
 class WrongArgumentKind(ArgumentError):

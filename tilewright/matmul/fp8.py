@@ -136,7 +136,8 @@ def _multiply(
     leading, K = tuple(a.shape[:-1]), int(a.shape[-1])
     flat = contiguous(a.reshape(int(np.prod(leading)), K))
     of_b = element_type(b).name
-    out = empty_like(flat, (flat.shape[0], _width(a, b, transpose_B)), dtype(out_dtype))
+    made = empty_like(flat, (*leading, _width(a, b, transpose_B)), dtype(out_dtype))
+    out = made.reshape(flat.shape[0], made.shape[-1])
     run = _runner(target)
     if a_scale is None:
         own = element_type(a)
@@ -153,17 +154,17 @@ def _multiply(
             )
     M, N = out.shape
     if not out.size if isinstance(out, np.ndarray) else not out.numel():
-        return out.reshape(*leading, N)
+        return made
     if not K:
         out[...] = 0
-        return out.reshape(*leading, N)
+        return made
     kind_a = kind_of_scale("a_scale", a_scale, M, K)
     kind_b = kind_of_scale("b_scale", b_scale, N, K, block_N, kind_a)
     call = Call(M, N, K, of_a, of_b, dtype(out_dtype).name, kind_a, kind_b, transpose_B, exact, fast)
     kernel, order = kernel_for(call, arch)
     scales = _scale(a_scale, call.scale_a), _scale(b_scale, call.scale_b)
     run(kernel, order(contiguous(flat), contiguous(b), *scales, out))
-    return out.reshape(*leading, N)
+    return made
 
 
 def _width(a: Array, b: Array, transpose_B: bool) -> int:

@@ -134,7 +134,7 @@ class Matmul(WeightForms):
             if known is not MISSED:
                 return known
         given = self._in_order(MatmulCall(A, W, scale, zeros, bias, output, a_scale, residual))
-        followed = A, given.bias, residual
+        followed = A, given.bias, residual, given.output
         if is_torch(A) and is_followed(*followed) and (not compiling or wants_gradients(*followed)):
             # torch's compiler cannot look into what is known of a weight, and need not.
             return torch.compiler.disable(self._followed)(given)

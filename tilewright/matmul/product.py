@@ -81,7 +81,7 @@ def quant_matmul(
     if is_known and (found := weight.calls.run(*arguments)) is not MISSED:
         return found
     given = ProductOptions(*arguments[1:])
-    if is_followed(x, bias, residual):
+    if is_followed(x, bias, residual, out):
         return _traced(x, weight, given)
     product = Product.of(x, weight, given)
     result = product.run()

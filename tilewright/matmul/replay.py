@@ -95,6 +95,7 @@ class _Writer:
             self.addresses[address_of(operands.out)] = self.steps.make("out", made.given)
         else:
             self.addresses[address_of(operands.out)] = "pout"
+            self.steps.writes("out")
             for name in [name for name in passed if name != "out"]:
                 self.steps.keep_apart(name, "out")
         self.launched = list[tuple[object, list[str]]]()
@@ -192,7 +193,7 @@ class _Writer:
         steps.names |= {"again": function, "record": record, "kept": kept, "failed": failed}
         given = ", ".join(text.removeprefix("p") if is_numpy else text for text in texts)
         lines = [*(steps.made[:1] if is_numpy else steps.before()), f"status = again(record, {given})"]
-        lines.append("return failed(status) if status else out")
+        lines += [*steps.counts, "return failed(status) if status else out"]
         return made_function("plan", list(steps.passed), lines, steps.names), is_numpy
 
     def _passed(self, text: str, values: Sequence[str]) -> Passed:

@@ -63,8 +63,8 @@ def result_for(
     """
     matrix = (math.prod(map(int, shape[:-1])), shape[-1])
     if out is None:
-        made = empty_like(x, matrix, of)
-        return Result(made, made.reshape(shape))
+        made = empty_like(x, shape, of)  # no view: torch lets nobody write to those that operators give
+        return Result(made.reshape(matrix), made)
     if isinstance(out, tuple):
         raise WrongArgumentKind(f"{what} is a tuple, expected one array")
     check_device(what, out, "the activations are", device_of(x))

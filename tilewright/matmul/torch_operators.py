@@ -9,14 +9,15 @@ come this way.
 import functools
 from typing import TYPE_CHECKING, Any
 
-from tilewright.errors import Unsupported
+from tilewright.errors import Unsupported, WeightIsGone
 from tilewright.matmul.dense_tensor import dense_tensor
 from tilewright.matmul.experts import grouped_matmul
-from tilewright.matmul.handles import owner_of
+from tilewright.matmul.handles import handle_of, owner_of
 from tilewright.matmul.known_calls import is_watched
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.packed_experts import PackedExperts
 from tilewright.matmul.product import quant_matmul
+from tilewright.runtime.tensors import is_torch
 
 if TYPE_CHECKING:
     import torch
@@ -28,12 +29,54 @@ def weight_of(handle: "torch.Tensor") -> Any:
     return owner if isinstance(owner, (PackedWeight, PackedExperts)) else owner.weight
 
 
+class Remembered:
+    """The weight of a call, for its gradient: the layer may have another one by then, or none (it was replaced, moved
+    or offloaded; `torch.func.functional_call` puts its own back).
+
+    Attributes
+    ----------
+    weight : lives until the gradient was asked for; None in a graph that is traced, which asks the layer.
+    """
+
+    def __init__(self, handle: "torch.Tensor") -> None:
+        self.weight = None if is_watched() or handle.is_meta else weight_of(handle)
+        self._writes = self._counted()
+
+    def _counted(self) -> dict[int, int]:
+        """Writes that torch has counted to the arrays of the weight."""
+        held = {} if self.weight is None else self.weight.held
+        return {id(one): one._version for one in held.values() if is_torch(one) and not one.is_inference()}
+
+    def handle(self, given: "torch.Tensor") -> "torch.Tensor":
+        """A handle of the weight: the call's, where that still names it.
+
+        Raises
+        ------
+        WeightIsGone : the weight was written to since.
+        """
+        if self.weight is None:
+            return given
+        if any(self._writes.get(place, count) != count for place, count in self._counted().items()):
+            raise WeightIsGone(
+                "a gradient was asked for of a product whose weight was written to since",
+                hint="call the layer again before backward(); an array that is assigned leaves earlier calls their own",
+            )
+        try:
+            if weight_of(given) is self.weight:
+                return given
+        except WeightIsGone:
+            pass
+        return handle_of(self.weight, given.device)
+
+
 def autocast(x: "torch.Tensor") -> "torch.Tensor":
-    """Activations in the type that `torch.autocast` asks for."""
+    """Activations in the type that `torch.autocast` asks for; it leaves float64 alone."""
     import torch
 
     kind = x.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind) or not x.dtype.is_floating_point:
+        return x
+    if x.dtype == torch.float64:
         return x
     return x.to(torch.get_autocast_dtype(kind))
 
@@ -95,9 +138,7 @@ def register_operators() -> None:
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
         x, _, handle, scales, ctx.group, ctx.bias, residual, _, ctx.function, _ = inputs
         ctx.save_for_backward(handle)
-        ctx.owner = (
-            None if is_watched() or handle.is_meta else owner_of(handle)
-        )  # lives until the gradient was asked for
+        ctx.of = Remembered(handle)
         ctx.width, ctx.dtype, ctx.others = x.shape[-1], x.dtype, (scales, residual)
 
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
@@ -105,8 +146,7 @@ def register_operators() -> None:
             raise Unsupported(
                 "gradients through an epilogue's function, residual or scales", ("gradients of x and of the bias",)
             )
-        (handle,) = ctx.saved_tensors
-        of_x, of_bias = None, None
+        handle, of_x, of_bias = ctx.of.handle(*ctx.saved_tensors), None, None
         if ctx.needs_input_grad[0]:
             of_x = gradient(grad.contiguous(), ctx.width, handle)
             if ctx.others[0] is not None:
@@ -121,10 +161,11 @@ def register_operators() -> None:
     def keep_gradient(ctx: Any, inputs: Any, output: Any) -> None:
         grad, _, handle = inputs
         ctx.save_for_backward(handle)
-        ctx.columns = grad.shape[-1]
+        ctx.of, ctx.columns = Remembered(handle), grad.shape[-1]
 
     def backward_gradient(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
-        return (run(grad.contiguous(), ctx.columns, *ctx.saved_tensors, *[None] * 6, grad.dtype), None, None)
+        handle = ctx.of.handle(*ctx.saved_tensors)
+        return (run(grad.contiguous(), ctx.columns, handle, *[None] * 6, grad.dtype), None, None)
 
     gradient.register_autograd(backward_gradient, setup_context=keep_gradient)
 
@@ -178,13 +219,13 @@ def _register_grouped() -> None:
 
     def keep(ctx: Any, inputs: Any, output: Any) -> None:
         x, sizes, _, handle, _, _, ctx.function = inputs
-        ctx.width = x.shape[1]
+        ctx.of, ctx.width = Remembered(handle), x.shape[1]
         ctx.save_for_backward(sizes, handle)
 
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[object, ...]:
         if ctx.function is not None or ctx.needs_input_grad[4]:
             raise Unsupported("gradients through an epilogue's function or of experts' biases", ("gradients of x",))
         sizes, handle = ctx.saved_tensors
-        return gradient(grad.contiguous(), sizes, ctx.width, handle), *[None] * 6
+        return gradient(grad.contiguous(), sizes, ctx.width, ctx.of.handle(handle)), *[None] * 6
 
     run.register_autograd(backward, setup_context=keep)

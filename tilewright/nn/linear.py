@@ -15,7 +15,7 @@ from tilewright.ir.dtypes import dtype
 from tilewright.kernels.recipe import Request
 from tilewright.matmul.arrays import as_torch, check_strided
 from tilewright.matmul.config import check_group_size, check_scale_type, is_size, whole
-from tilewright.matmul.known_calls import check_transforms, is_watched
+from tilewright.matmul.known_calls import check_transforms, is_watched, wants_gradients
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
 from tilewright.matmul.product import Product, apply_function, explain, result_type
@@ -251,17 +251,16 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
                     return result
         return self._checked(x, output)
 
-    def _trains(self, x: torch.Tensor) -> bool:
+    def _trains(self, x: torch.Tensor, output: torch.Tensor | None) -> bool:
         """Whether somebody will ask for a gradient of the result."""
-        asked = x.requires_grad or (self.bias is not None and self.bias.requires_grad)
-        return asked and torch.is_grad_enabled()
+        return wants_gradients(x, self.bias, output)
 
     def _traced(self, x: torch.Tensor, output: torch.Tensor | None = None) -> torch.Tensor:
         """A call as one operator of torch, for its compiler, for tracers and transforms, and where gradients are
         wanted."""
         x = autocast(x)
         out = x.dtype if self.out_dtype is None else getattr(torch, self.out_dtype)
-        function = None if self._trains(x) else self.function  # the gradient of a function is torch's own
+        function = None if self._trains(x, output) else self.function  # the gradient of a function is torch's own
         result = torch.ops.tilewright.quant_matmul(
             x, self.out_features, self.handle, None, None, self.bias, None, self.quantize, function, out
         )
@@ -276,7 +275,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         if _is_watched(x):
             return self._traced(x, output)
         given, x = x, autocast(x)
-        if self._trains(x):
+        if self._trains(x, output):
             return self._traced(x, output)
         product = Product.of(
             x,

@@ -30,7 +30,7 @@ from tilewright.runtime.plans import Device, Launch, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
 from tilewright.runtime.same_memory import as_one, shared_places
-from tilewright.runtime.tensors import is_torch, memory_of
+from tilewright.runtime.tensors import count_write, is_torch, memory_of
 from tilewright.targets.base import Promised, Target
 from tilewright.targets.registry import resolve
 
@@ -128,8 +128,11 @@ class Kernel(Inspected):
             return kernel(*values)
         launcher = self._variant(bound.entry).launcher
         device = self._device(launcher, bound)
+        values = self._binder.in_order(arguments, named)
+        for param, value in zip(self.function.inputs, values):
+            if param in self.plans.written:
+                count_write(value)
         if getattr(launcher, "takes_tensors", False):
-            values = self._binder.in_order(arguments, named)
             launcher(*self._binder.with_tensors(values, bound))
             return _results([one.value if isinstance(one, Promised) else one for one in bound.outputs])
         with nullcontext() if device is None else device.on(device.index):

@@ -118,9 +118,11 @@ class Plans(Calls):
         for name, rest in zip(tensors.values(), residues(arguments, widest), strict=True):
             steps.tests[f"p{name}"] = rest, widest
         for param, one in tensors.items():
-            for other in tensors.values():
-                if param in self.written and other != one:
-                    steps.keep_apart(one, other)
+            if param in self.written:
+                steps.writes(one)
+                for other in tensors.values():
+                    if other != one:
+                        steps.keep_apart(one, other)
         passed = {param: f"p{name}" if param in tensors else name for param, name in inputs.items()}
         passed |= {p: steps.make(f"o{i}", like) for i, (p, like) in enumerate(zip(self.function.outputs, outputs))}
         steps.launch(launch.run, [passed[param] for param in self.function.params])

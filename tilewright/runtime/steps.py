@@ -57,6 +57,8 @@ class Steps:
         self._apart: list[str] = []
         self._launches: list[str] = []
         self._held: list[str] = []
+        self.counts: list[str] = []
+        """Lines that let torch count writes to what is passed."""
         self.tests: dict[str, tuple[int, int]] = {}
         """What addresses must leave, modulo how much."""
         for name, value in passed.items():
@@ -90,6 +92,12 @@ class Steps:
             self.names |= {least: low - other_high, most: high - other_low}
             self._apart.append(f"if {least} < p{other} - p{one} < {most}: return MISSED")
 
+    def writes(self, name: str) -> None:
+        """Something that is passed is written to."""
+        if is_torch(self.passed[name]):
+            self.names["count_write"] = sys.modules["torch"].autograd.graph.increment_version
+            self.counts.append(f"count_write({name})")
+
     def make(self, name: str, like: Any) -> str:  # of any library
         """Make a tensor like another; returns the name of its address. On a GPU the other's device must be current."""
         shape, strides, dtype = f"shape_{name}", f"strides_{name}", f"dtype_{name}"
@@ -118,7 +126,7 @@ class Steps:
 
     def plan(self, result: str) -> CallPlan:
         """The plan, which returns what a text says."""
-        lines = [*self.before(), *self._launches, f"return {result}"]
+        lines = [*self.before(), *self._launches, *self.counts, f"return {result}"]
         return made_function("plan", list(self.passed), lines, self.names)
 
     def _address_tests(self) -> list[str]:

@@ -35,6 +35,13 @@ def is_torch(value: object) -> TypeIs[torch.Tensor]:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def count_write(tensor: object) -> None:
+    """Let torch count that a kernel wrote to a tensor, as it counts writes by its own functions: it refuses gradients
+    that would be taken of overwritten numbers, and what was made of the tensor is made again."""
+    if is_torch(tensor):
+        torch.autograd.graph.increment_version(tensor)
+
+
 def as_float32(array: Array) -> Array:
     """An array of NumPy or torch itself where it is of float32, else its numbers in that type."""
     return array.astype(np.float32, copy=False) if isinstance(array, np.ndarray) else array.float()
