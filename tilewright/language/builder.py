@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.errors import Span
-from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Let, Seq, Statement, TileOperator, Var, is_empty
+from tilewright.ir import changed, root, touched
+from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, Let, Load, Seq, Statement, TileOperator, Var, is_empty
 from tilewright.language.mistakes import OperatorMismatch
 from tilewright.language.mistakes_of_scopes import OutsideFunction, OutsideKernel, TileOperatorInParallel
 from tilewright.language.source import statement_here
+
+_Operator = TypeVar("_Operator", bound=TileOperator)
 
 
 class Frame:
@@ -195,7 +198,17 @@ def record_operator(operator: TileOperator, what: str) -> None:
     check_tile_place(from_here, what)
     for problem in operator.check():
         raise OperatorMismatch(what, problem)
-    from_here.append(operator)
+    from_here.append(settled(operator, what))
+
+
+def settled(operator: _Operator, what: str) -> _Operator:
+    """An operator whose places and numbers are what they were before it: those in memory that it writes have names."""
+    written = touched(operator).writes
+
+    def as_it_was(load: Load) -> Expr:
+        return named(load, load.buffer.name, what) if root(load.buffer) in written else load
+
+    return changed(operator, Load, by=as_it_was)
 
 
 def check_tile_place(builder: Builder, what: str) -> None:

@@ -14,7 +14,15 @@ from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import borrow_extents, region_of
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
-from tilewright.language.recording import check_tile_place, in_kernel, record, record_operator, statement_here, word
+from tilewright.language.recording import (
+    check_tile_place,
+    in_kernel,
+    record,
+    record_operator,
+    settled,
+    statement_here,
+    word,
+)
 from tilewright.language.vectors import VectorVariable
 from tilewright.ops.base import element, parallel, static_extents, store_element
 
@@ -65,7 +73,7 @@ def record_tiles(operator: ir.TileOperator, what: str, **regions: ir.Region | No
     for problem in operator.check():
         raise OperatorMismatch(what, problem)
     check_tile_place(in_kernel(what), what)
-    record(operator.lower())
+    record(settled(operator, what).lower())
 
 
 def pair(source: object, destination: object, what: str) -> tuple[ir.Region, ir.Region]:
@@ -150,13 +158,14 @@ def copy(
     prefer = choice(prefer_instruction, ("tma", "cp_async", "sync"), "prefer_instruction of T.copy")
     by = prefer or (ops.THREADS if disable_tma else None)
     schedule = hints("T.copy", by, eviction_policy, coalesced_width, l2_prefetch)
+    block = None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy")
+    schedule = replace(schedule, multicast=bool(multicast))
+    operator = settled(ops.Copy(source, destination, schedule, block, span=statement_here()), "T.copy")
+    source, destination = operator.source, operator.destination
     cut = None if rank is not None or multicast else _cut(source, destination)
     if cut is not None:
         builder.append(cut)
         return
-    block = None if rank is None else as_expr(rank, ir.dtypes.INT32, "the rank of T.copy")
-    schedule = replace(schedule, multicast=bool(multicast))
-    operator = ops.Copy(source, destination, schedule, block, span=statement_here())
     record_tiles(operator, "T.copy", source=source, destination=destination)
     if loop_layout is not None:
         builder.frame.statements[-1] = _by_layout(operator, loop_layout)

@@ -34,6 +34,11 @@ class Filled:
     value: ir.Expr
     used: bool = False
 
+    @property
+    def placed_by(self) -> frozenset[ir.Buffer]:
+        """The memory that says which element it is: where that changes, its place is another's."""
+        return frozenset(buffer for index in self.indices for buffer in touched(index).reads)
+
     def at(self, place: tuple[ir.Expr, ...]) -> ir.Expr:
         """The value of the element at a place."""
         places = zip(self.indices, place, strict=True)
@@ -87,8 +92,13 @@ class Forwarding:
             if known:
                 statement = self.reading(statement, known)
                 written = touched(statement).writes
-                known = [one for one in known if one.tile not in written or self.leaves(statement, one)]
+                known = [
+                    one for one in known
+                    if written.isdisjoint(one.placed_by) and (one.tile not in written or self.leaves(statement, one))
+                ]  # fmt: skip
             filled = self.filled(statement, sequence.statements, position)
+            if filled is not None and filled.tile in filled.placed_by:
+                filled = None
             known += [] if filled is None else [filled]
             steps.append((statement, filled))
         for statement, filled in steps:
