@@ -1,7 +1,6 @@
-"""Texts of authors that speak CUDA's own names: ``half``, ``__nv_bfloat16``, ``#include <cuda_fp16.h>``.
+"""Texts and calls of authors that speak CUDA's own names: ``half``, ``#include <cuda_fp16.h>``, ``__float2half_rz``.
 
-The device vocabulary needs no toolkit; such a text does, and gets its pointers and small floats as the toolkit types
-them.
+The device vocabulary needs no toolkit; they do, and get pointers and small floats as the toolkit types them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewright.errors import CompilerNotFound
-from tilewright.ir import Function, buffers
+from tilewright.ir import Buffer, Call, Expr, Function, Region, buffers, find
 
 HEADER = "tilewright_toolkit.cuh"
 
@@ -41,12 +40,21 @@ def named_toolkits() -> Iterator[Path]:
 
 def uses_toolkit(function: Function) -> bool:
     """Whether a text of the author's has CUDA's names, or templates that may compute with small floats, and none of the
-    vocabulary's names."""
+    vocabulary's names; or whether a function with small floats is called that no text has."""
     text = "\n".join(function.attribute("sources", ()))
-    theirs = _THEIRS.search(text) or (
-        _TEMPLATE.search(text) and any(one.dtype.is_float and one.dtype.bits < 32 for one in buffers(function))
-    )
-    return bool(theirs) and not _OURS.search(text)
+    theirs = _THEIRS.search(text) or (_TEMPLATE.search(text) and any(map(_is_small, buffers(function))))
+    calls = (call for call in find(function, Call) if call.function == "call_extern")
+    return (bool(theirs) or any(_is_of_toolkit(call, text) for call in calls)) and not _OURS.search(text)
+
+
+def _is_of_toolkit(call: Call, text: str) -> bool:
+    name, *given = call.arguments
+    elsewhere = "::" in str(name) or re.search(rf"\b{name}\b", text)
+    return not elsewhere and any(not isinstance(one, str) and _is_small(one) for one in (call, *given))
+
+
+def _is_small(node: Buffer | Expr | Region) -> bool:
+    return node.dtype.is_float and node.dtype.bits < 32
 
 
 def include_directory() -> Path:

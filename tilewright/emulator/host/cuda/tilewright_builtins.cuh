@@ -8,7 +8,23 @@ TW_LIBRARY(round) TW_LIBRARY(nearbyint) TW_LIBRARY(logb) TW_LIBRARY(tgamma) TW_L
 #define TW_LIBRARY(NAME) extern "C" double NAME(double, double); extern "C" float NAME##f(float, float);
 TW_LIBRARY(hypot) TW_LIBRARY(copysign) TW_LIBRARY(fdim) TW_LIBRARY(remainder) TW_LIBRARY(nextafter)
 #undef TW_LIBRARY
-extern "C" { double ldexp(double, int); float ldexpf(float, int); }
+extern "C" {
+double ldexp(double, int); float ldexpf(float, int); double scalbn(double, int); float scalbnf(float, int); int ilogb(double); int ilogbf(float);
+double frexp(double, int*); float frexpf(float, int*); double modf(double, double*); float modff(float, float*);
+long lrint(double); long lrintf(float); long lround(double); long lroundf(float);
+long long llrint(double); long long llrintf(float); long long llround(double); long long llroundf(float);
+}
+#define TW_COMPUTED(NAME, FORMULA) TW_DEVICE double NAME(double x) { return FORMULA; } TW_DEVICE float NAME##f(float given) { const double x = given; return float(FORMULA); }
+TW_COMPUTED(rcbrt, 1 / cbrt(x)) TW_COMPUTED(normcdf, 0.5 * erfc(-x * 0.70710678118654752440))
+#undef TW_COMPUTED
+#define TW_NORM(NAME, FORMULA, ...)                                                                                              \
+  TW_DEVICE double NAME(__VA_ARGS__) { return ::sqrt(FORMULA); } TW_DEVICE double r##NAME(__VA_ARGS__) { return 1 / ::sqrt(FORMULA); } \
+  TW_DEVICE float NAME##f(__VA_ARGS__) { return float(::sqrt(FORMULA)); } TW_DEVICE float r##NAME##f(__VA_ARGS__) { return float(1 / ::sqrt(FORMULA)); }
+TW_NORM(norm3d, x * x + y * y + z * z, double x, double y, double z)
+TW_NORM(norm4d, x * x + y * y + z * z + w * w, double x, double y, double z, double w)
+#undef TW_NORM
+TW_DEVICE void sincosf(float x, float* sine, float* cosine) { *sine = float(::sin(double(x))); *cosine = float(::cos(double(x))); }
+TW_DEVICE void sincos(double x, double* sine, double* cosine) { *sine = ::sin(x); *cosine = ::cos(x); }
 TW_DEVICE float rsqrtf(float x) { return tw::rsqrt(x); }
 TW_DEVICE double rsqrt(double x) { return tw::rsqrt(x); }
 TW_DEVICE float exp10f(float x) { return tw::exp10(x); }
@@ -28,105 +44,61 @@ TW_DEVICE float __powf(float x, float y) { return tw::fast_exp2(y * tw::fast_log
 TW_DEVICE float __fdividef(float x, float y) { return x / y; }
 TW_DEVICE float __frsqrt_rn(float x) { return tw::rsqrt(x); }
 
-// Results in the four directions of rounding.  A double that is the nearest to the exact result, with the sign of what is missing.
+// Results in the four directions of rounding: this machine rounds so while it computes them.
+extern "C" int fesetround(int);
 namespace tw {
-enum class Rounding { rn, rz, ru, rd };
-struct Nearest { double value, missing; };
-TW_DEVICE Nearest nearest_sum(double a, double b) {
-  const double sum = a + b, of_b = sum - a;
-  return {sum, (a - (sum - of_b)) + (b - of_b)};
+#ifdef __aarch64__
+enum class Rounding { rn = 0, ru = 0x400000, rd = 0x800000, rz = 0xC00000 };
+#else
+enum class Rounding { rn = 0, rd = 0x400, ru = 0x800, rz = 0xC00 };
+#endif
+template <class T> TW_DEVICE T settled(T x) {  // no compiler computes it elsewhere
+  asm volatile("" : "+m"(x) : : "memory");
+  return x;
 }
-TW_DEVICE Nearest nearest_ratio(double a, double b) {
-  const double ratio = a / b, rest = ::fma(-ratio, b, a);
-  return {ratio, b < 0 ? -rest : rest};
-}
-TW_DEVICE Nearest nearest_root(double a) { const double root = ::sqrt(a); return {root, ::fma(-root, root, a)}; }
-template <Rounding HOW> TW_DEVICE float rounded(Nearest exact) {
-  const float near = float(exact.value);
-  if (HOW == Rounding::rn || !(exact.missing - exact.missing == 0) || exact.value - exact.value != 0) return near;
-  const bool above = double(near) > exact.value || (double(near) == exact.value && exact.missing < 0);
-  const bool below = double(near) < exact.value || (double(near) == exact.value && exact.missing > 0);
-  const bool down = HOW == Rounding::rd || (HOW == Rounding::rz && exact.value > 0);
-  if (above && down) return ::nextafterf(near, -__builtin_inff());
-  if (below && !down) return ::nextafterf(near, __builtin_inff());
-  return near;
+template <Rounding HOW, class F, class... T> TW_DEVICE auto rounded(F&& of, T... given) {
+  fesetround(int(HOW));
+  const auto result = settled(of(settled(given)...));
+  fesetround(int(Rounding::rn));
+  return result;
 }
 template <Rounding HOW> TW_DEVICE double whole(double x) {
   return HOW == Rounding::rn ? ::rint(x) : HOW == Rounding::rz ? ::trunc(x) : HOW == Rounding::ru ? ::ceil(x) : ::floor(x);
 }
-}  // namespace tw
-#define TW_ROUNDED(HOW)                                                                                                          \
-  TW_DEVICE float __fadd_##HOW(float x, float y) { return tw::Rounding::HOW == tw::Rounding::rn ? x + y : tw::rounded<tw::Rounding::HOW>(tw::nearest_sum(x, y)); } \
-  TW_DEVICE float __fsub_##HOW(float x, float y) { return __fadd_##HOW(x, -y); }                                                  \
-  TW_DEVICE float __fmul_##HOW(float x, float y) { return tw::rounded<tw::Rounding::HOW>({double(x) * double(y), 0}); }           \
-  TW_DEVICE float __fmaf_##HOW(float x, float y, float z) { return tw::Rounding::HOW == tw::Rounding::rn ? ::fmaf(x, y, z) : tw::rounded<tw::Rounding::HOW>(tw::nearest_sum(double(x) * double(y), z)); } \
-  TW_DEVICE float __fdiv_##HOW(float x, float y) { return tw::Rounding::HOW == tw::Rounding::rn ? x / y : tw::rounded<tw::Rounding::HOW>(tw::nearest_ratio(x, y)); } \
-  TW_DEVICE float __frcp_##HOW(float x) { return __fdiv_##HOW(1.0f, x); }                                                         \
-  TW_DEVICE float __fsqrt_##HOW(float x) { return tw::Rounding::HOW == tw::Rounding::rn ? ::sqrtf(x) : tw::rounded<tw::Rounding::HOW>(tw::nearest_root(x)); } \
-  TW_DEVICE float __double2float_##HOW(double x) { return tw::rounded<tw::Rounding::HOW>({x, 0}); }                               \
-  TW_DEVICE float __int2float_##HOW(int x) { return __double2float_##HOW(x); }                                                    \
-  TW_DEVICE float __uint2float_##HOW(unsigned x) { return __double2float_##HOW(x); }                                              \
-  TW_DEVICE int __float2int_##HOW(float x) { return tw::convert<int32_t>(tw::whole<tw::Rounding::HOW>(x)); }                      \
-  TW_DEVICE unsigned __float2uint_##HOW(float x) { return tw::convert<uint32_t>(tw::whole<tw::Rounding::HOW>(x)); }               \
-  TW_DEVICE long long __float2ll_##HOW(float x) { return tw::convert<int64_t>(tw::whole<tw::Rounding::HOW>(x)); }                 \
-  TW_DEVICE unsigned long long __float2ull_##HOW(float x) { return tw::convert<uint64_t>(tw::whole<tw::Rounding::HOW>(x)); }      \
-  TW_DEVICE int __double2int_##HOW(double x) { return tw::convert<int32_t>(tw::whole<tw::Rounding::HOW>(x)); }                    \
-  TW_DEVICE unsigned __double2uint_##HOW(double x) { return tw::convert<uint32_t>(tw::whole<tw::Rounding::HOW>(x)); }             \
-  TW_DEVICE long long __double2ll_##HOW(double x) { return tw::convert<int64_t>(tw::whole<tw::Rounding::HOW>(x)); }
-TW_ROUNDED(rn) TW_ROUNDED(rz) TW_ROUNDED(ru) TW_ROUNDED(rd)
-#undef TW_ROUNDED
-
-// The same of doubles: which side of the exact result the nearest one lies on, asked of significands of 0.25 to 1, where nothing is too small.
-namespace tw {
-TW_DEVICE double significand(double x, int& exponent) { return x == 0 || x - x != 0 ? x : __builtin_frexp(x, &exponent); }
-template <Rounding HOW> TW_DEVICE double directed(double near, double missing) {
-  const bool down = HOW == Rounding::rd || (HOW == Rounding::rz && (near != 0 ? near > 0 : missing > 0));
-  if (HOW == Rounding::rn || (down ? !(missing < 0) : !(missing > 0))) return near;
-  return ::nextafter(near, down ? -__builtin_inf() : __builtin_inf());
-}
-// What is missing where finite operands give more than the greatest number: the result is too large.
-TW_DEVICE bool overflown(double result, double x, double y) { return result - result != 0 && result == result && x - x == 0 && y - y == 0; }
-template <Rounding HOW> TW_DEVICE double sum(double x, double y) {
-  const double near = x + y;
-  if (HOW == Rounding::rd && near == 0 && (x != 0 || negative(x) != negative(y))) return -0.0;
-  return directed<HOW>(near, overflown(near, x, y) ? -near : nearest_sum(x, y).missing);
-}
-template <Rounding HOW> TW_DEVICE double product(double x, double y) {
-  int of_x = 0, of_y = 0;
-  const double near = x * y, a = significand(x, of_x), b = significand(y, of_y), exact = a * b;
-  return directed<HOW>(near, overflown(near, x, y) ? -near : (exact - ::ldexp(near, -of_x - of_y)) + ::fma(a, b, -exact));
-}
-template <Rounding HOW> TW_DEVICE double ratio(double x, double y) {
-  int of_x = 0, of_y = 0;
-  const double near = x / y, a = significand(x, of_x), b = significand(y, of_y);
-  if (y == 0 || y - y != 0) return near;
-  const double rest = ::fma(-::ldexp(near, of_y - of_x), b, a);
-  return directed<HOW>(near, overflown(near, x, y) ? -near : b < 0 ? -rest : rest);
-}
-template <Rounding HOW> TW_DEVICE double root(double x) {
-  int of_x = 0;
-  double a = significand(x, of_x);
-  const int half = of_x >> 1;
-  a = ::ldexp(a, of_x - 2 * half);
-  const double near = ::sqrt(x), found = ::ldexp(near, -half);
-  return directed<HOW>(near, x > 0 ? ::fma(-found, found, a) : 0.0);
+template <class T> TW_DEVICE T from_bits(unsigned long long x) {  // the bit that is shifted out stays: it decides the rounding
+  return x >> 63 ? 2 * T((long long)(x >> 1 | (x & 1))) : T((long long)(x));
 }
 }  // namespace tw
-#define TW_ROUNDED(HOW)                                                                                   \
-  TW_DEVICE double __dadd_##HOW(double x, double y) { return tw::sum<tw::Rounding::HOW>(x, y); }          \
-  TW_DEVICE double __dsub_##HOW(double x, double y) { return tw::sum<tw::Rounding::HOW>(x, -y); }         \
-  TW_DEVICE double __dmul_##HOW(double x, double y) { return tw::product<tw::Rounding::HOW>(x, y); }      \
-  TW_DEVICE double __ddiv_##HOW(double x, double y) { return tw::ratio<tw::Rounding::HOW>(x, y); }        \
-  TW_DEVICE double __drcp_##HOW(double x) { return tw::ratio<tw::Rounding::HOW>(1.0, x); }                \
-  TW_DEVICE double __dsqrt_##HOW(double x) { return tw::root<tw::Rounding::HOW>(x); }
+#define TW_OPERATIONS(HOW, T, NAME, SUFFIX)                                                                                \
+  TW_DEVICE T __##NAME##add_##HOW(T x, T y) { return tw::rounded<tw::Rounding::HOW>([](T a, T b) { return a + b; }, x, y); } \
+  TW_DEVICE T __##NAME##sub_##HOW(T x, T y) { return tw::rounded<tw::Rounding::HOW>([](T a, T b) { return a - b; }, x, y); } \
+  TW_DEVICE T __##NAME##mul_##HOW(T x, T y) { return tw::rounded<tw::Rounding::HOW>([](T a, T b) { return a * b; }, x, y); } \
+  TW_DEVICE T __##NAME##div_##HOW(T x, T y) { return tw::rounded<tw::Rounding::HOW>([](T a, T b) { return a / b; }, x, y); } \
+  TW_DEVICE T __##NAME##rcp_##HOW(T x) { return __##NAME##div_##HOW(1, x); }                                               \
+  TW_DEVICE T __##NAME##sqrt_##HOW(T x) { return tw::rounded<tw::Rounding::HOW>([](T a) { return ::sqrt##SUFFIX(a); }, x); } \
+  TW_DEVICE T __fma##SUFFIX##_##HOW(T x, T y, T z) { return tw::rounded<tw::Rounding::HOW>([](T a, T b, T c) { return ::fma##SUFFIX(a, b, c); }, x, y, z); }
+#define TW_CONVERTED(HOW, T, NAME, FROM, OTHER, ...) \
+  TW_DEVICE T __##OTHER##2##NAME##_##HOW(FROM x) { return tw::rounded<tw::Rounding::HOW>([](FROM a) { return __VA_ARGS__; }, x); }
+#define TW_WHOLE(HOW, T, NAME, TO, OTHER) \
+  TW_DEVICE T __##OTHER##2##NAME##_##HOW(OTHER x) { return tw::convert<TO>(tw::whole<tw::Rounding::HOW>(x)); }
+#define TW_ROUNDED(HOW)                                                                                                    \
+  TW_OPERATIONS(HOW, float, f, f) TW_OPERATIONS(HOW, double, d, )                                                          \
+  TW_CONVERTED(HOW, float, float, double, double, float(a)) TW_CONVERTED(HOW, float, float, int, int, float(a))            \
+  TW_CONVERTED(HOW, float, float, unsigned, uint, float((long long)(a))) TW_CONVERTED(HOW, float, float, long long, ll, float(a)) \
+  TW_CONVERTED(HOW, float, float, unsigned long long, ull, tw::from_bits<float>(a))                                        \
+  TW_CONVERTED(HOW, double, double, long long, ll, double(a))                                                              \
+  TW_CONVERTED(HOW, double, double, unsigned long long, ull, tw::from_bits<double>(a))                                     \
+  TW_WHOLE(HOW, int, int, int32_t, float) TW_WHOLE(HOW, unsigned, uint, uint32_t, float)                                   \
+  TW_WHOLE(HOW, long long, ll, int64_t, float) TW_WHOLE(HOW, unsigned long long, ull, uint64_t, float)                     \
+  TW_WHOLE(HOW, int, int, int32_t, double) TW_WHOLE(HOW, unsigned, uint, uint32_t, double)                                 \
+  TW_WHOLE(HOW, long long, ll, int64_t, double) TW_WHOLE(HOW, unsigned long long, ull, uint64_t, double)
 TW_ROUNDED(rn) TW_ROUNDED(rz) TW_ROUNDED(ru) TW_ROUNDED(rd)
 #undef TW_ROUNDED
-TW_DEVICE double __fma_rn(double x, double y, double z) { return ::fma(x, y, z); }
+#undef TW_OPERATIONS
+#undef TW_CONVERTED
+#undef TW_WHOLE
 TW_DEVICE double __int2double_rn(int x) { return x; }
 TW_DEVICE double __uint2double_rn(unsigned x) { return x; }
-TW_DEVICE double __ll2double_rn(long long x) { return double(x); }
-TW_DEVICE float __ll2float_rn(long long x) { return float(x); }
-TW_DEVICE float __ull2float_rn(unsigned long long x) { return float(x); }
 TW_DEVICE int __float_as_int(float x) { return tw::bit_cast<int>(x); }
 TW_DEVICE unsigned __float_as_uint(float x) { return tw::bit_cast<unsigned>(x); }
 TW_DEVICE float __int_as_float(int x) { return tw::bit_cast<float>(x); }
@@ -179,6 +151,13 @@ template <class T, class U> TW_DEVICE int tw_dot_of_bytes(int x, int y, int sum)
 TW_DEVICE int __dp4a(int x, int y, int sum) { return tw_dot_of_bytes<int8_t, int8_t>(x, y, sum); }
 TW_DEVICE unsigned __dp4a(unsigned x, unsigned y, unsigned sum) { return unsigned(tw_dot_of_bytes<uint8_t, uint8_t>(int(x), int(y), int(sum))); }
 
+// Halves of the first word by bytes of the second one, the lower two or the upper two.
+#define TW_DP2A(NAME, SHIFT)                                                                                             \
+  TW_DEVICE int NAME(int x, int y, int sum) { return int(unsigned(sum) + unsigned(int16_t(x) * int8_t(y >> SHIFT)) + unsigned((x >> 16) * int8_t(y >> (SHIFT + 8)))); } \
+  TW_DEVICE unsigned NAME(unsigned x, unsigned y, unsigned sum) { return sum + uint16_t(x) * uint8_t(y >> SHIFT) + (x >> 16) * uint8_t(y >> (SHIFT + 8)); }
+TW_DP2A(__dp2a_lo, 0) TW_DP2A(__dp2a_hi, 16)
+#undef TW_DP2A
+
 // Halves and bytes of a word, each for itself.
 namespace tw {
 template <class T, class F> TW_DEVICE unsigned each(unsigned x, unsigned y, F&& of) {
@@ -187,6 +166,15 @@ template <class T, class F> TW_DEVICE unsigned each(unsigned x, unsigned y, F&& 
   for (int at = 0; at < 32; at += BITS) result |= (unsigned(of(int(T(x >> at)), int(T(y >> at)))) & ((1u << BITS) - 1)) << at;
   return result;
 }
+template <class T, class F> TW_DEVICE uint32_t each3(uint32_t x, uint32_t y, uint32_t z, F&& of) {
+  constexpr int BITS = 8 * sizeof(T);
+  uint64_t result = 0;
+  for (int at = 0; at < 32; at += BITS)
+    result |= (uint64_t(of(int64_t(T(x >> at)), int64_t(T(y >> at)), int64_t(T(z >> at)))) & ((uint64_t(1) << BITS) - 1)) << at;
+  return uint32_t(result);
+}
+TW_DEVICE int64_t most(int64_t a, int64_t b) { return a < b ? b : a; }
+TW_DEVICE int64_t least(int64_t a, int64_t b) { return b < a ? b : a; }
 TW_DEVICE int bounded(int x, int least, int most) { return x < least ? least : x > most ? most : x; }
 }  // namespace tw
 #define TW_EACH(NAME, T, FORMULA) \
@@ -210,9 +198,47 @@ TW_EACH(__vaddus2, uint16_t, tw::bounded(a + b, 0, 65535)) TW_EACH(__vaddus4, ui
 TW_EACH(__vsubus2, uint16_t, tw::bounded(a - b, 0, 65535)) TW_EACH(__vsubus4, uint8_t, tw::bounded(a - b, 0, 255))
 TW_COMPARED(eq, , ==) TW_COMPARED(ne, , !=) TW_COMPARED(lt, s, <) TW_COMPARED(lt, u, <) TW_COMPARED(le, s, <=) TW_COMPARED(le, u, <=)
 TW_COMPARED(gt, s, >) TW_COMPARED(gt, u, >) TW_COMPARED(ge, s, >=) TW_COMPARED(ge, u, >=)
-#undef TW_EACH
 #undef TW_COMPARED
 #undef TW_BOTH
+// The greatest and least of words, or of halves of words, of two or three, or of a sum and a third; and not below zero.
+#define TW_THREE(NAME, KIND, T, WORD, FORMULA) \
+  TW_DEVICE WORD __vi##NAME##_##KIND(WORD x, WORD y, WORD z) { return WORD(tw::each3<T>(x, y, z, [](int64_t a, int64_t b, int64_t c) { return FORMULA; })); }
+#define TW_TWO(NAME, KIND, T, WORD, FORMULA) \
+  TW_DEVICE WORD __vi##NAME##_##KIND(WORD x, WORD y) { return WORD(tw::each3<T>(x, y, 0, [](int64_t a, int64_t b, int64_t) { return FORMULA; })); }
+#define TW_KIND(KIND, T, WORD)                                                                                                  \
+  TW_THREE(max3, KIND, T, WORD, tw::most(tw::most(a, b), c)) TW_THREE(min3, KIND, T, WORD, tw::least(tw::least(a, b), c))       \
+  TW_THREE(addmax, KIND, T, WORD, tw::most(int64_t(T(a + b)), c)) TW_THREE(addmin, KIND, T, WORD, tw::least(int64_t(T(a + b)), c)) \
+  TW_CHOSEN(max, KIND, T, WORD, >=) TW_CHOSEN(min, KIND, T, WORD, <=)
+#define TW_RELU(KIND, T, WORD)                                                                                                  \
+  TW_THREE(max3, KIND##_relu, T, WORD, tw::most(tw::most(tw::most(a, b), c), 0)) TW_THREE(min3, KIND##_relu, T, WORD, tw::most(tw::least(tw::least(a, b), c), 0)) \
+  TW_THREE(addmax, KIND##_relu, T, WORD, tw::most(tw::most(int64_t(T(a + b)), c), 0)) TW_THREE(addmin, KIND##_relu, T, WORD, tw::most(tw::least(int64_t(T(a + b)), c), 0)) \
+  TW_TWO(max, KIND##_relu, T, WORD, tw::most(tw::most(a, b), 0)) TW_TWO(min, KIND##_relu, T, WORD, tw::most(tw::least(a, b), 0))
+#define TW_CHOSEN(NAME, KIND, T, WORD, OP)                                                                                      \
+  TW_DEVICE WORD __vib##NAME##_##KIND(WORD x, WORD y, bool* first) { *first = T(x) OP T(y); return *first ? x : y; }
+TW_KIND(s32, int32_t, int) TW_KIND(u32, uint32_t, unsigned) TW_RELU(s32, int32_t, int)
+#undef TW_CHOSEN
+#define TW_CHOSEN(NAME, KIND, T, WORD, OP)                                                                                      \
+  TW_DEVICE unsigned __vib##NAME##_##KIND(unsigned x, unsigned y, bool* high, bool* low) {                                      \
+    *high = T(x >> 16) OP T(y >> 16);                                                                                           \
+    *low = T(x) OP T(y);                                                                                                        \
+    return ((*high ? x : y) & 0xFFFF0000u) | ((*low ? x : y) & 0xFFFFu);                                                        \
+  }
+TW_KIND(s16x2, int16_t, unsigned) TW_KIND(u16x2, uint16_t, unsigned) TW_RELU(s16x2, int16_t, unsigned)
+#undef TW_CHOSEN
+#undef TW_RELU
+#undef TW_KIND
+#undef TW_TWO
+#undef TW_THREE
+#define TW_SUMMED(NAME, T) \
+  TW_DEVICE unsigned NAME(unsigned x, unsigned y) { unsigned sum = 0; tw::each<T>(x, y, [&](int a, int b) { return sum += unsigned(a < b ? b - a : a - b); }); return sum; }
+TW_SUMMED(__vsads2, int16_t) TW_SUMMED(__vsads4, int8_t) TW_SUMMED(__vsadu2, uint16_t) TW_SUMMED(__vsadu4, uint8_t)
+#undef TW_SUMMED
+TW_DEVICE unsigned __vnegss2(unsigned x) { return __vsubss2(0, x); }
+TW_DEVICE unsigned __vnegss4(unsigned x) { return __vsubss4(0, x); }
+TW_EACH(tw_vabsss2, int16_t, tw::bounded(a < 0 ? -a : a, 0, 32767)) TW_EACH(tw_vabsss4, int8_t, tw::bounded(a < 0 ? -a : a, 0, 127))
+#undef TW_EACH
+TW_DEVICE unsigned __vabsss2(unsigned x) { return tw_vabsss2(x, 0); }
+TW_DEVICE unsigned __vabsss4(unsigned x) { return tw_vabsss4(x, 0); }
 TW_DEVICE unsigned __vneg2(unsigned x) { return __vsub2(0, x); }
 TW_DEVICE unsigned __vneg4(unsigned x) { return __vsub4(0, x); }
 TW_DEVICE unsigned __vabs2(unsigned x) { return __vabsdiffs2(x, 0); }
@@ -223,6 +249,11 @@ TW_DEVICE void __syncthreads(TW_SITE) { tw::sync_threads(site); }
 TW_DEVICE int __syncthreads_and(int x, TW_SITE) { return tw::sync_threads_and(x != 0, site); }
 TW_DEVICE int __syncthreads_or(int x, TW_SITE) { return tw::sync_threads_or(x != 0, site); }
 TW_DEVICE int __syncthreads_count(int x, TW_SITE) { return tw::sync_threads_count(x != 0, site); }
+TW_DEVICE unsigned __activemask() {  // the warp's threads: those that wait for others elsewhere are not told apart
+  const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  const unsigned left = blockDim.x * blockDim.y * blockDim.z - thread / tw::WARP * tw::WARP;
+  return left < tw::WARP ? (1u << left) - 1 : tw::ALL_LANES;
+}
 TW_DEVICE void __syncwarp(unsigned mask = tw::ALL_LANES, TW_SITE) { tw::sync_warp(mask, site); }
 TW_DEVICE void __threadfence_block(TW_SITE) { tw::fence_block(site); }
 TW_DEVICE void __threadfence(TW_SITE) { tw::fence_device(site); }
@@ -262,6 +293,9 @@ template <class T> TW_DEVICE T __ldg(const T* p) { return *p; }
 template <class T> TW_DEVICE T __ldcg(const T* p) { return *p; }
 template <class T> TW_DEVICE T __ldcs(const T* p) { return *p; }
 template <class T> TW_DEVICE T __ldca(const T* p) { return *p; }
+template <class T> TW_DEVICE T __ldcv(const T* p) { return *p; }
+template <class T> TW_DEVICE T __ldlu(const T* p) { return *p; }
+template <class T> TW_DEVICE void __stwt(T* p, T x) { *p = x; }
 template <class T> TW_DEVICE void __stwb(T* p, T x) { *p = x; }
 template <class T> TW_DEVICE void __stcg(T* p, T x) { *p = x; }
 template <class T> TW_DEVICE void __stcs(T* p, T x) { *p = x; }
@@ -288,6 +322,14 @@ template <class T> TW_DEVICE T atomicExch(T* p, typename tw::Given<T>::type x, T
 template <class T> TW_DEVICE T atomicCAS(T* p, typename tw::Given<T>::type expected, typename tw::Given<T>::type desired, TW_SITE) {
   static_assert(sizeof(T) == 4, "atomicCAS changes 4 bytes here");
   return tw::bit_cast<T>(tw::atomic_cas(reinterpret_cast<uint32_t*>(p), tw::bit_cast<uint32_t>(expected), tw::bit_cast<uint32_t>(desired), site));
+}
+TW_DEVICE unsigned atomicInc(unsigned* p, unsigned most, TW_SITE) {
+  for (unsigned old = 0, seen;; old = seen)
+    if ((seen = atomicCAS(p, old, old >= most ? 0 : old + 1, site)) == old) return old;
+}
+TW_DEVICE unsigned atomicDec(unsigned* p, unsigned most, TW_SITE) {
+  for (unsigned old = 0, seen;; old = seen)
+    if ((seen = atomicCAS(p, old, old == 0 || old > most ? most : old - 1, site)) == old) return old;
 }
 
 // Vectors; those of uint are there.
