@@ -92,10 +92,8 @@ class Forwarding:
             if known:
                 statement = self.reading(statement, known)
                 written = touched(statement).writes
-                known = [
-                    one for one in known
-                    if written.isdisjoint(one.placed_by) and (one.tile not in written or self.leaves(statement, one))
-                ]  # fmt: skip
+                there = [one for one in known if written.isdisjoint(one.placed_by)]
+                known = [one for one in there if one.tile not in written or self.leaves(statement, one)]
             filled = self.filled(statement, sequence.statements, position)
             if filled is not None and filled.tile in filled.placed_by:
                 filled = None
