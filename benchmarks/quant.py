@@ -25,7 +25,7 @@ from peers import HUMMING, TINYGEMM_GROUPS, Humming, Tinygemm
 import tilewright
 from tilewright.formats import number_format
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant import FACTORIES, chosen
+from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.machine import E2M1, SIGNS, FragmentRecords
 from tilewright.matmul import PackedWeight, quant_matmul
@@ -160,7 +160,8 @@ def case(name: str, n: int, k: int, m: int, options: argparse.Namespace) -> None
     copies = [words.clone() for _ in range(max(1, ROTATED_BYTES // (words.numel() * 4)))]
     out = torch.empty(m, n, device="cuda", dtype=dtype)
     print(f"{name} {n}x{k} M={m}", flush=True)
-    sizes, best = chosen(n, k, m, form)
+    sizes = next(candidates(n, k, m, form))
+    best = FACTORIES[sizes.pop("kernel")]
     if best is wgmma_quant_matmul and not sizes["promoted"]:
         sizes = {**sizes, "lifted": form.is_liftable(offset)}
     others = [

@@ -11,7 +11,6 @@ from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma_choice import wgmma_quant_candidates
 from tilewright.kernels.skinny_tiles import SkinnyCandidates
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.specialization import JITFactory
 
 FACTORIES = {"slices": sliced_quant_matmul, "skinny": skinny_quant_matmul, "wgmma": wgmma_quant_matmul}
 """The kernels by the name that options call them: `Fragments.version` goes up where one changes."""
@@ -27,28 +26,6 @@ def small_candidates(
     yield from ((name, some, some.of[0]["tokens"]) for name, some in found if some is not None)
 
 
-def chosen(
-    N: int,
-    K: int,
-    M: int,
-    form: FragmentRecords,
-    out: str = "float16",
-    epilogue: Epilogue = PLAIN,
-    speed: Speed = HOPPER,
-) -> tuple[dict[str, int], JITFactory]:
-    """Sizes, and the kernel that takes them; a few kernels serve all numbers of rows of a weight."""
-    found = []
-    for name, listed, rows in small_candidates(N, K, M, form, speed):
-        times = listed.cycles(rows)
-        found.append((times.min(), listed.of[times.argmin()], FACTORIES[name]))
-    if M > FEW or form.scales_codes or not found:
-        of = wgmma_quant_candidates(N, K, form, out, epilogue, speed, few=8)
-        sizes = of.choice(M)
-        found.append((of.cycles(M)[of.of.index(sizes)], sizes, wgmma_quant_matmul))
-    _, sizes, factory = min(found, key=lambda one: one[0])
-    return sizes, factory
-
-
 def candidates(
     N: int,
     K: int,
@@ -58,11 +35,19 @@ def candidates(
     epilogue: Epilogue = PLAIN,
     speed: Speed = HOPPER,
 ) -> Iterator[dict[str, int | str | bool | tuple[int, ...]]]:  # arguments of kernels
-    """Candidates for the product, `chosen`'s first: sizes, and the ``kernel`` that takes them."""
-    names = {factory: name for name, factory in FACTORIES.items()}
-    sizes, factory = chosen(N, K, M, form, out, epilogue, speed)
-    yield {"kernel": names[factory], **sizes}
-    for name, listed, rows in small_candidates(N, K, M, form, speed):
+    """Candidates for the product: sizes, and the ``kernel`` that takes them. The first is the fastest of a few that
+    serve all numbers of rows of a weight."""
+    small = list(small_candidates(N, K, M, form, speed))
+    found: list[tuple[float, dict[str, int | str | bool | tuple[int, ...]]]] = []
+    for name, listed, rows in small:
+        times = listed.cycles(rows)
+        found.append((times.min(), {"kernel": name, **listed.of[times.argmin()]}))
+    if M > FEW or form.scales_codes or not found:
+        of = wgmma_quant_candidates(N, K, form, out, epilogue, speed, few=8)
+        sizes = of.choice(M)
+        found.append((of.cycles(M)[of.of.index(sizes)], {"kernel": "wgmma", **sizes}))
+    yield min(found, key=lambda one: one[0])[1]
+    for name, listed, rows in small:
         for sizes in listed.ranked(rows):
             yield {"kernel": name, **sizes}
     if M > FEW or form.scales_codes:

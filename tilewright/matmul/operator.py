@@ -355,7 +355,7 @@ class Matmul(WeightForms):
         machine = Machine(self.target, self.arch)
         A, packed, named = self._random(rows)
         request = self._product(MatmulCall(A, packed, **named)).request
-        key = tuning_key(packed, request, machine)
+        key, _ = tuning_key(packed, request, machine)
         options = {"quantize": request.quantize, "function": request.function, "out_dtype": request.out}
         given = {"bias": named["bias"], "residual": named["residual"], "activation_scales": named["a_scale"]}
         x = self._rows_of(A)

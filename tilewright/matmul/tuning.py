@@ -91,7 +91,7 @@ def tune(
         topk,
         parallel,
     )
-    Database().put(tuning_key(weight, request, machine), found[0].options)
+    Database().put(tuning_key(weight, request, machine)[0], found[0].options)
     weight.forget_kernels()
     return found
 

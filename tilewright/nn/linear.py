@@ -268,6 +268,12 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
             result = apply_function(self.function, result)
         return result if output is None else output.copy_(result)
 
+    @property
+    def _how(self) -> dict[str, Any]:  # options of `quant_matmul`
+        """What a call has beside its activations and its weight."""
+        of = {"bias": self.bias, "quantize": self.quantize}
+        return {**of, "function": self.function, "out_dtype": self.out_dtype}
+
     def _checked(self, x: torch.Tensor, output: torch.Tensor | None) -> torch.Tensor:
         """A call with all checks, from which later ones may learn."""
         if isinstance(x, torch.Tensor):
@@ -277,15 +283,8 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         given, x = x, autocast(x)
         if self._trains(x, output):
             return self._traced(x, output)
-        product = Product.of(
-            x,
-            self.weight,
-            bias=self.bias,
-            quantize=self.quantize,
-            function=self.function,
-            out_dtype=self.out_dtype if output is None else None,
-            out=output,
-        )
+        how = self._how if output is None else {**self._how, "out_dtype": None, "out": output}
+        product = Product.of(x, self.weight, **how)
         result = product.run()
         self._settle()
         if output is None and x is given and not (self.bias is not None and self.bias.requires_grad):
@@ -300,15 +299,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         for count in rows:
             x = torch.randn(count, self.in_features, device=self.qweight.device)
             x = x.to(dtype) if dtype.is_floating_point else (40 * x).clamp(-127, 127).to(dtype)
-            tune(
-                x,
-                self.weight,
-                topk=topk,
-                bias=self.bias,
-                quantize=self.quantize,
-                function=self.function,
-                out_dtype=self.out_dtype,
-            )
+            tune(x, self.weight, topk=topk, **self._how)
         self._calls.clear()
 
     def explain(self, rows: int = 1, dtype: object = torch.float16, target: object = None) -> str:

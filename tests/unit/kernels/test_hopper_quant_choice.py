@@ -6,16 +6,18 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.ir.dtypes import ALL
-from tilewright.kernels.hopper_quant import candidates, chosen
+from tilewright.kernels.hopper_quant import FACTORIES, candidates
 from tilewright.kernels.hopper_quant_skinny import skinny_quant_matmul
 from tilewright.kernels.hopper_quant_slices import sliced_quant_matmul
 from tilewright.kernels.hopper_quant_wgmma import wgmma_quant_matmul
 from tilewright.machine import E2M1, FragmentRecords
+from tilewright.specialization import JITFactory
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 HALF, BRAIN = ALL["float16"], ALL["bfloat16"]
@@ -34,6 +36,12 @@ FORMS = [
     FragmentRecords(8, BRAIN, BRAIN, group=64), FragmentRecords(4, HALF, HALF, HALF, 32),
     FragmentRecords(4, BRAIN, ALL["float8_e8m0fnu"], group=32, values=E2M1),
 ]  # fmt: skip
+
+
+def chosen(N: int, K: int, M: int, form: FragmentRecords) -> tuple[dict[str, Any], JITFactory]:
+    """Sizes, and the kernel that takes them."""
+    sizes = next(candidates(N, K, M, form))
+    return sizes, FACTORIES[sizes.pop("kernel")]
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)

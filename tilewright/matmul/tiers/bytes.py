@@ -23,6 +23,7 @@ from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Ready, Tier, arranged, begun, with_all_operands
 from tilewright.matmul.tiers.records import by_row, float_parts, packing_begun, recoded, words_of
 from tilewright.ops.rounding import round_float
+from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
 from tilewright.tuning import Candidate
 
@@ -164,23 +165,9 @@ class Bytes(Tier):
     ) -> Ready:
         facts = weight.facts
         plan, coding = self._plan(weight, request)
-        epilogue = Epilogue(False, request.bias, request.function, request.residual)
         columns = -(-facts.K // WHOLE) * WHOLE
-        of_rows = None if request.activation_scales == "none" else request.activation_scales
-        kernel = byte_quant_matmul.for_target(
-            machine.arch,
-            facts.N,
-            columns,
-            plan.form,
-            activations=request.activations,
-            out=request.out,
-            zeros=plan.zeros,
-            offset=plan.offset,
-            of_rows=of_rows,
-            by_channel=plan.by_channel,
-            epilogue=epilogue,
-            **options,
-        )
+        of_weight = {"zeros": plan.zeros, "offset": plan.offset, "by_channel": plan.by_channel}
+        kernel = byte_kernel((facts.N, columns), plan.form, request, machine.arch, **of_weight, **options)
         begun(kernel, example)
         packing_begun(weight, plan.form)
         records = weight.derived(
@@ -189,6 +176,16 @@ class Bytes(Tier):
         held = [records, placed_like(plan.of_channels, example)]
         prepared = Prepared(self.name, kernel, held, byte_arguments(request, example))
         return arranged(weight, request, columns, machine, example, prepared)
+
+
+def byte_kernel(
+    size: tuple[int, int], form: FragmentRecords, request: Request, arch: Arch, **options: object
+) -> Kernel:
+    """The kernel of a weight's records for a call; options say what else there is of the weight, and its sizes."""
+    of_rows = None if request.activation_scales == "none" else request.activation_scales
+    epilogue = Epilogue(False, request.bias, request.function, request.residual)
+    of_call = {"activations": request.activations, "out": request.out, "of_rows": of_rows, "epilogue": epilogue}
+    return byte_quant_matmul.for_target(arch, *size, form, **of_call, **options)
 
 
 def byte_arguments(request: Request, example: Array) -> Callable[[Operands, Sequence[object]], Sequence[object]]:

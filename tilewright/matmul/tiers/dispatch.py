@@ -95,17 +95,16 @@ def prepare(
 
 def chosen(weight: PackedWeight, request: Request, machine: Machine) -> Candidate:
     """The options of a call's kernels: what tuning found in the place of the model's choice, else that."""
-    tier, asked = choose(weight.facts, request, machine.arch)
-    model = next(tier.candidates(weight, asked, machine))
-    return Database().get(kept_under(f"{tier.name} {tier.version}", weight.facts, asked, machine.arch, model)) or model
+    key, model = tuning_key(weight, request, machine)
+    return Database().get(key) or model
 
 
-def tuning_key(weight: PackedWeight, request: Request, machine: Machine) -> str:
+def tuning_key(weight: PackedWeight, request: Request, machine: Machine) -> tuple[str, Candidate]:
     """What tuning's result is kept under: calls of one kind (`Request.kind`) for which the model chooses the same
-    kernel."""
+    kernel; and that choice."""
     tier, asked = choose(weight.facts, request, machine.arch)
     model = next(tier.candidates(weight, asked, machine))
-    return kept_under(f"{tier.name} {tier.version}", weight.facts, asked, machine.arch, model)
+    return kept_under(f"{tier.name} {tier.version}", weight.facts, asked, machine.arch, model), model
 
 
 def candidates(weight: PackedWeight, request: Request, machine: Machine) -> list[Candidate]:

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtypes import ALL, UINT32
-from tilewright.kernels import Epilogue, Request, Speed, WeightFacts, speed_of
-from tilewright.kernels.hopper_quant_bytes import LONGEST, byte_quant_matmul
+from tilewright.kernels import Request, Speed, WeightFacts, speed_of
+from tilewright.kernels.hopper_quant_bytes import LONGEST
 from tilewright.kernels.hopper_quant_bytes_choice import byte_quant_candidates, fitted
 from tilewright.machine import COLUMNS, Arch, FragmentRecords
 from tilewright.matmul.arrays import placed_like, viewed
 from tilewright.matmul.tiers.base import Machine, Prepared, kept_under, made_once
-from tilewright.matmul.tiers.bytes import byte_arguments
-from tilewright.runtime.kernel import Kernel
+from tilewright.matmul.tiers.bytes import byte_arguments, byte_kernel
 from tilewright.runtime.tensors import Array
 from tilewright.tuning import Candidate, Database
 
@@ -90,21 +89,8 @@ class LadderCall:
 
     def __init__(self, of: tuple[WeightFacts, Request], machine: Machine, example: Array, options: Candidate) -> None:
         facts, request = of
-        of_rows = None if request.activation_scales == "none" else request.activation_scales
-        scale = facts.scale
-        self.kernel: Kernel = byte_quant_matmul.for_target(
-            machine.arch,
-            facts.N,
-            facts.K,
-            FORM,
-            activations=request.activations,
-            out=request.out,
-            of_rows=of_rows,
-            by_channel=scale is not None,
-            scale_type="float32" if scale is None else scale.dtype,
-            epilogue=Epilogue(False, request.bias, request.function, request.residual),
-            **options,
-        )
+        of_weight = {} if facts.scale is None else {"by_channel": True, "scale_type": facts.scale.dtype}
+        self.kernel = byte_kernel((facts.N, facts.K), FORM, request, machine.arch, **of_weight, **options)
         self.shape = FORM.shape(facts.N, facts.K)
         self._no_scales = placed_like(np.ones(1, np.float32), example)
         self._arguments = byte_arguments(request, example)
