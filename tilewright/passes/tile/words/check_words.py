@@ -26,8 +26,6 @@ NEEDS: dict[str, tuple[str, str, str]] = {
     ),
     **dict.fromkeys(("setmaxnreg",), ("setmaxnreg", "registers given from warps to others (T.set_max_nreg)",
         "no T.set_max_nreg")),
-    **dict.fromkeys(("cp_async", "cp_async_zfill"), ("cp_async", "copies that threads start (cp.async)", "T.copy")),
-    **dict.fromkeys(("dp4a",), ("dp4a", "sums of four products of bytes (T.dp4a)", "T.gemm")),
     **dict.fromkeys(
         ("call_extern",), ("threads", "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro")
     ),

@@ -2,8 +2,9 @@
 
 Votes of a block are counted in shared memory: those who agree add to a counter that all read. So are those of a role
 on every machine: the words that there are wait for all threads of the block, and count them. The rank of a block in
-its cluster is worked out of the block's index. Fences of the copy engine go where there is none. Lanes of a warp meet
-with the block where there are no warps, and exchange values in shared memory (`lane_words`).
+its cluster is worked out of the block's index. Fences of the copy engine go where there is none. Threads that begin a
+copy make it at once, element after element, and products of bytes are added one by one. Lanes of a warp meet with the
+block where there are no warps, and exchange values in shared memory (`lane_words`).
 
 Before::
 
@@ -34,22 +35,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from tilewright.ir import BOOL, INT32, Rewritten, find, having, perform, performed
+from tilewright.ir import BOOL, INT32, Rewritten, find, having, perform
 from tilewright.ir import nodes as ir
+from tilewright.ops.base import element, store_element, zero
 from tilewright.passes import Context, HoistingRewriter
 from tilewright.passes.tile.words.lane_words import LANE_WORDS, exchanged
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
+COPIES, DOT = ("cp_async", "cp_async_zfill"), "dp4a"
 
 
 def replace_words(function: ir.Function, context: Context) -> ir.Function:
     """Say in other words what the machine has no word for."""
     has = context.arch.has
     voting = any(call.function in VOTES for role in find(function.body, ir.Role) for call in find(role, ir.Call))
-    needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster"}
-    needs |= dict.fromkeys((LANES, *LANE_WORDS), "threads")
+    needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", DOT: DOT}
+    needs |= dict.fromkeys((LANES, *LANE_WORDS), "threads") | dict.fromkeys(COPIES, "cp_async")
     absent = {word for word, feature in needs.items() if not has(feature)}
     if not voting and not any(call.function in absent for call in find(function.body, ir.Call)):
         return function
@@ -77,7 +81,11 @@ class _Replace(HoistingRewriter):
         return replace(loop, condition=condition, body=self.visit_Seq(loop.body))
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
-        return None if performed(statement) in self.absent & {FENCE} else self.generic(statement)
+        call = statement.value
+        if not isinstance(call, ir.Call) or call.function not in self.absent & {FENCE, DOT, *COPIES}:
+            return self.generic(statement)
+        given: tuple[Any, ...] = self.generic(call).arguments  # as many as the intrinsic has
+        return None if call.function == FENCE else _summed(*given) if call.function == DOT else _copied(*given)
 
     def visit_Call(self, call: ir.Call) -> ir.Expr:
         made: ir.Call = self.generic(call)
@@ -120,3 +128,25 @@ class _Replace(HoistingRewriter):
         if call.function == "sync_threads_count":
             return votes
         return ir.binary("eq" if everyone else "ne", votes, ir.const(0))
+
+
+def _summed(left: ir.Region, right: ir.Region, total: ir.Region) -> ir.Statement:
+    """A sum with four products of bytes."""
+    value = element(total, [])
+    for place in range(4):
+        a, b = (ir.cast(element(of, [ir.const(place)]), total.dtype) for of in (left, right))
+        value = ir.binary("add", value, ir.binary("mul", a, b))
+    return store_element(total, [], value)
+
+
+def _copied(to: ir.Region, origin: ir.Region, valid: ir.Expr | None = None) -> ir.Statement:
+    """A thread's copy of a few neighbours; of zeros behind so many bytes."""
+    lane, count = ir.Var(INT32, "lane"), to.extents[-1]
+    value = element(origin, [lane])
+    if value.dtype != to.dtype:
+        value = ir.Call(to.dtype, "reinterpret", (value,))
+    if valid is not None:
+        given = ir.binary("lt", lane * ir.const(to.dtype.bits // 8), ir.cast(valid, INT32))
+        value = ir.Select(to.dtype, given, value, zero(to.dtype))
+    body = ir.seq(store_element(to, [lane], value))
+    return ir.For(lane, ir.const(0), ir.expr(count), ir.const(1), body, "vectorize")
