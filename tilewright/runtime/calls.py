@@ -102,6 +102,7 @@ class Calls:
             return True
         if len(self._met) >= self._most:
             self.clear()
+            key = self.key_of(arguments, ())  # of a number that no kind had before
         self._met.add(key)
         return False
 

@@ -26,7 +26,7 @@ LIBRARY = (
     ),
     ("fragments of experts", of_experts(K=512, stages=2), "sm_90a"),
     ("bytes", of_bytes(records=1, stages=2), "sm_90a"),
-    ("bytes in parts", of_bytes(M=37, tokens=32, part=16, records=1, stages=2, ahead=2), "sm_90a"),
+    ("bytes in parts", of_bytes(M=37, tokens=32, part=16, records=1, stages=2), "sm_90a"),
     ("grouped", HOPPER_KERNELS["grouped_matmul"], "sm_90a"),
     ("sparse", HOPPER_KERNELS["sparse_matmul"], "sm_90a"),
     ("scaled in blocks", HOPPER_KERNELS["scaled_matmul of blocks"], "sm_90a"),

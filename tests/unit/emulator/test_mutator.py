@@ -10,12 +10,16 @@ import pytest
 from documented_faults import OPERATORS as DOCUMENTED
 from documented_faults import documented
 from emulator_kernels import KERNELS
+from matmul_programs import HOPPER_KERNELS
+from matmul_programs import KERNELS as OF_ANY_MACHINE
 from mutator import OPERATORS, Mutant, mutants
 from planted_faults import keep
-from planted_kernels import kernels_to_plant_in
+from planted_kernels import LIBRARY, kernels_to_plant_in
 from planted_texts import hunt, prepare
+from repository_programs import target_of
 
 from tilewright.errors import EmulationError, EmulationFailed
+from tilewright.options import override
 from tilewright.runtime.emulation import emulate_program
 
 ORDERS = re.compile(r"\b(?:\w+_)?(?:fence|wait|arrive|sync|commit|init|expect_tx|release)\w*(?:<[^;(]*>)?\(")
@@ -45,6 +49,14 @@ def test_a_mutant_differs_in_one_place_and_keeps_the_lines() -> None:
             assert changed and mutant.line in (changed[0], changed[-1])
             assert mutant.operator == "ahead" or changed[-1] - changed[0] <= 1
     assert seen >= {change.__name__ for change in OPERATORS} | {"moved", "restricted", "in_one_turn", "ahead"}
+
+
+def test_the_library_takes_the_options_that_are_given_here() -> None:
+    """Long proofs alone compile most of these kernels, and said too late that an option was gone."""
+    others = [(name, one, "sm_90a") for name, one in {**HOPPER_KERNELS, **OF_ANY_MACHINE}.items()]
+    for _, (kernel, _, options), architecture in (*LIBRARY, *others):
+        with override(target=target_of(architecture)):
+            kernel.trace(*options["sizes"], **{name: value for name, value in options.items() if name != "sizes"})
 
 
 @pytest.mark.parametrize("number", (3, 10))

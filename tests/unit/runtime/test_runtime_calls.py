@@ -16,7 +16,7 @@ import tilewright.language as T
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
 from tilewright.quant import quantize
 from tilewright.runtime import plans
-from tilewright.runtime.call_keys import MISSED
+from tilewright.runtime.call_keys import MISSED, missed
 from tilewright.runtime.calls import Calls
 
 torch = pytest.importorskip("torch")
@@ -195,6 +195,29 @@ def test_all_begins_anew_behind_so_many_kinds() -> None:
     for value in range(100):
         calls.keep((value,), lambda given: -given)
         assert calls.run(value) == -value and len(calls) <= 8
+
+
+def test_kinds_that_were_met_once_are_as_few() -> None:
+    calls = Calls(most=8)
+    for value in range(100):
+        assert not calls.is_second((value,)) and calls.is_second((value,)) and len(calls._met) <= 8
+
+
+def test_kinds_without_a_plan_take_nobody_s_guard() -> None:
+    """However often what a look-up finds is tried first from then on."""
+    calls = Calls()
+    calls.keep((2,), missed)
+    calls.keep((1,), lambda given: -given)
+    for _ in range(40):
+        assert calls.run(2) is MISSED and calls.run(1) == -1
+
+
+def test_the_last_kinds_key_is_tried_first() -> None:
+    calls, array = Calls(), np.zeros(2)
+    calls.keep((1,), missed)
+    calls.keep((array,), missed)
+    for value in (1, array, 1):
+        assert calls.at((value,)) is not None and calls._key(value) is not None
 
 
 def test_threads_whose_kinds_differ() -> None:

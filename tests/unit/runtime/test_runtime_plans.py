@@ -99,6 +99,13 @@ def test_addresses_pick_variants(device):
         kernel(x, 2.0, 1, y)
         assert addresses(x, y) <= set(device.launches[-1][1])
     assert sorted(kernel._variants) == [(4, 4), (8, 8), (16, 16)] and len(device.launches) == 6
+    for offset in (0, 1, 2):  # none of them has made another one's launch forgotten
+        assert (
+            kernel.plans.launch(
+                memory[start + offset :][:32].reshape(4, 8), 2.0, 1, memory[start + 128 + offset :][:32].reshape(4, 8)
+            )
+            is not None
+        )
 
 
 def test_outputs_are_new_each_time(device):
