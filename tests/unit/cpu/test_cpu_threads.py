@@ -263,6 +263,14 @@ def test_atomics_of_threads() -> None:
     np.testing.assert_array_equal(h, np.bincount(x, minlength=8))
 
 
+@pytest.mark.parametrize("body", ["{}", "if n > 2:\n    {}", "for k in range(n):\n    {}"])
+def test_every_thread_adds_though_none_says_its_number(body: str) -> None:
+    words = block(body.format('atomic_add(H[0 : +1], 1, "relaxed")'), "(H: int32[1], n: int32)", threads=64)
+    h = np.zeros(1, np.int32)
+    compiled(words)(h, 3)
+    assert h[0] == (192 if "for" in body else 64)
+
+
 def test_votes_over_tiles() -> None:
     body = """
     t = shared(int32[8])
@@ -280,6 +288,23 @@ def test_a_barrier_that_not_all_threads_reach() -> None:
     with pytest.raises(DivergentBarrier) as caught:
         lower_threads(function, Context(host()))
     assert caught.value.span is not None and caught.value.span.line == 3
+
+
+@pytest.mark.parametrize("otherwise", [False, True])
+def test_a_barrier_under_a_condition_that_all_threads_answer_alike(otherwise: bool) -> None:
+    body = """
+    tile = shared(int32[32])
+    tile[tx] = tx
+    if n > 2:
+        sync_threads()
+        Y[tx] = tile[31 - tx]
+    """
+    body = textwrap.dedent(body) + "else:\n    Y[tx] = tile[tx]\n" * otherwise
+    kernel, y = compiled(block(body, "(Y: int32[32], n: int32)")), np.full(32, -1, np.int32)
+    kernel(y, 2)
+    np.testing.assert_array_equal(y, np.arange(32) if otherwise else np.full(32, -1))
+    kernel(y, 3)
+    np.testing.assert_array_equal(y, np.arange(32)[::-1])
 
 
 def test_a_parallel_loop_that_mentions_a_thread() -> None:

@@ -177,6 +177,15 @@ def test_wrong_calls_are_refused_after_right_ones() -> None:
         quant_matmul(x, packed, out=read_only)
 
 
+@pytest.mark.parametrize("rows, kept", [(1, [0, 1, 1]), (0, [0, 0, 0])])
+def test_what_comes_again_is_known_unless_it_has_no_rows(rows: int, kept: list[int]) -> None:
+    packed, found = PackedWeight.pack(WEIGHT), []
+    for _ in kept:
+        assert quant_matmul(np.ones((rows, K), np.float32), packed).shape == (rows, K)
+        found.append(len(packed.calls))
+    assert found == kept
+
+
 def test_a_weight_is_gone_with_its_last_name() -> None:
     """What is written for known calls mentions the weight's arrays; nothing of it holds itself, which only a search for cycles would free."""
     packed = PackedWeight.pack(WEIGHT)

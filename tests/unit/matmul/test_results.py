@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from tilewright.errors import ReadOnlyArgument, WrongArgumentShape, WrongArgumentStrides
+from tilewright.formats import number_format
+from tilewright.kernels.recipe import Grouped, WeightFacts
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
+from tilewright.matmul.product import result_type
 from tilewright.nn import Linear
 from tilewright.quant import quantize
 
@@ -30,6 +33,21 @@ def expected() -> np.ndarray:
 
 def misaligned(shape: tuple[int, ...]) -> np.ndarray:
     return np.full(4 * int(np.prod(shape)) + 1, 7, np.uint8)[1:].view(np.float32).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    "activations, form, expected",
+    [
+        ("int8", "int4", "int32"), ("int8", "uint4", "int32"), ("int8", "e4m3", "float32"), ("int8", "int4-g8", "float32"),
+        ("float8_e4m3fn", "int4", "float32"), ("float8_e5m2", "e4m3", "float32"), ("float16", "int4", "float16"),
+        ("float32", "e4m3", "float32"),
+    ],
+)  # fmt: skip
+def test_sums_of_whole_numbers_alone_are_whole_numbers(activations: str, form: str, expected: str) -> None:
+    kind, _, group = form.partition("-g")
+    scale = Grouped("float32", N, K // int(group)) if group else None
+    facts = WeightFacts(N, K, K, number_format(kind), group=int(group or K), scale=scale)
+    assert result_type(None, None, activations, facts, "none", None) == expected
 
 
 OUTS = {

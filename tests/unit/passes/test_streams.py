@@ -134,6 +134,16 @@ def test_the_second_pass_fetches_the_next_row() -> None:
     np.testing.assert_array_equal(result, 2 * values)
 
 
+def test_every_line_that_an_iteration_takes_is_fetched() -> None:
+    wide = TWO_PASSES.format(stop=64, term="row[j].x16").replace(
+        "range(0, 64, 16):\n        C", "range(0, 64, 32):\n        C"
+    )
+    wide += "        C[bx * 64 + j + 16].x16 = row[j + 16].x16 + row[j + 16].x16\n"
+    made = prefetch_next(program(wide, ROWS, "64"), BIG_CACHE)
+    verify(made)
+    assert len(calls(made, "prefetch")) == 2
+
+
 def test_rows_with_an_end_of_some_lanes_are_fetched_too() -> None:
     """The first pass goes in steps of its own, and reads a part of a vector behind them."""
     body = """
