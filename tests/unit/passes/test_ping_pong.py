@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
-from tilewright.passes.context import Context, Schedule
+from tilewright.passes.context import CHOICES, Context, Schedule
 from tilewright.passes.tile.grids.persist_grid import persist_grid
 from tilewright.passes.tile.roles.order_warpgroups import order_warpgroups
 from tilewright.targets.cuda.arch import arch
@@ -69,6 +71,14 @@ PASSED = """\
                         pass_turn(dtype=bool)
                         copy(source=c, destination=results)
 """
+
+
+@pytest.mark.parametrize("ping_pong", [False, True])
+def test_who_asks_is_told_whether_consumers_alternate(ping_pong: bool) -> None:
+    context = Context(arch({"arch": "sm_90a", "cores": 2}), Schedule(persistent=True, ping_pong=ping_pong))
+    verify(persist_grid(parse(BEFORE), context))
+    (said,) = context.facts[CHOICES]
+    assert ("ping-pong" in said) is ping_pong
 
 
 def test_two_consumers_alternate() -> None:
