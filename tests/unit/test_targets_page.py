@@ -82,6 +82,12 @@ def test_instructions_are_those_of_the_records(request: pytest.FixtureRequest) -
     check("instructions", instructions(), request)
 
 
+def test_every_program_is_counted() -> None:
+    """The proof below compiles them all; that there are more is seen here."""
+    found = section("programs").search(PAGE.read_text())
+    assert found and f"of the {len(ALL)} programs" in found[0], f"run pytest -m proof {Path(__file__).name} --update"
+
+
 @pytest.mark.proof
 def test_the_share_of_programs_that_run_on_metal(request: pytest.FixtureRequest) -> None:
     made = share()

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -320,6 +321,15 @@ TW_KERNEL(64, 1) kernel(uint32_t* order, uint32_t* ticket) { order[threadIdx.x] 
 def test_a_loop_without_end_is_stopped() -> None:
     report = first("TW_KERNEL(32, 1) kernel() { for (;;) sync_warp(); }", [], grid=(1,), block=(32,), seconds=0.2)
     assert report.kind == "too-long"
+
+
+def test_a_thread_that_no_interrupt_reaches_runs_kernels_too() -> None:
+    found = np.zeros(32, np.int32)
+    text = HEAD + "TW_KERNEL(32, 1) kernel(int* Y) { Y[threadIdx.x] = 7; }"
+    before = signal.getsignal(signal.SIGINT)
+    with ThreadPoolExecutor(1) as others:
+        others.submit(emulate, text, "kernel", [found], grid=1, block=32).result()
+    assert (found == 7).all() and signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("check", [True, False])

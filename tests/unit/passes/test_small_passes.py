@@ -41,6 +41,7 @@ odd = fragment(float32[4, 6])
 tall = view(odd, float32[6, 4])
 narrow = shared(int8[64, 64])
 ring = shared(int8[2, 64, 64])
+line = fragment(float32[4096])
 """
 
 
@@ -101,6 +102,19 @@ CASES: dict[str, tuple[Pass, Context | None, str, str | None]] = {
     "what overwrites a view need not be filled": (
         separate_views, None, "for i in parallel(4096):\n    flat[i] = 1.0",
         "with scope():\n    flat = fragment(float32[4096])\n    for i in parallel(4096):\n        flat[i] = 1.0\n"
+        "    for i, j in parallel(64, 64):\n        c[i, j] = flat[i * 64 + j]"),
+    "an operator that reads a view finds it filled": (
+        separate_views, None, "copy(source=flat, destination=line)",
+        "with scope():\n    flat = fragment(float32[4096])\n"
+        "    for i, j in parallel(64, 64):\n        flat[i * 64 + j] = c[i, j]\n    copy(source=flat, destination=line)"),
+    "one that writes a part of it leaves the rest as it was": (
+        separate_views, None, "fill(destination=flat[64 : +128], value=float32(0.0))",
+        "with scope():\n    flat = fragment(float32[4096])\n    for i, j in parallel(64, 64):\n        flat[i * 64 + j] = c[i, j]\n"
+        "    fill(destination=flat[64 : +128], value=float32(0.0))\n"
+        "    for i, j in parallel(64, 64):\n        c[i, j] = flat[i * 64 + j]"),
+    "one that writes all of it finds it empty": (
+        separate_views, None, "fill(destination=flat, value=float32(0.0))",
+        "with scope():\n    flat = fragment(float32[4096])\n    fill(destination=flat, value=float32(0.0))\n"
         "    for i, j in parallel(64, 64):\n        c[i, j] = flat[i * 64 + j]"),
     "shapes without common parts are copied element by element": (
         separate_views, None, "for i, j in parallel(6, 4):\n    tall[i, j] = 1.0",
