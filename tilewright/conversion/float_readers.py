@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 
 from tilewright.conversion.methods import block_of
@@ -17,7 +20,7 @@ from tilewright.quant.importers import (
     from_mx,
     from_nvfp4,
 )
-from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
+from tilewright.quant.importers.arrays import FLOATS, expect, factor, matrix, take
 from tilewright.quant.weight import QuantizedWeight
 
 
@@ -206,6 +209,30 @@ def modelopt(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     if scales.dtype.name in ("uint8", "float8_e8m0fnu"):
         return from_mx(packed, scales, name=layer)
     return from_modelopt_int4(packed, scales, group=groups_of_layer(settings, layer), name=layer)
+
+
+def fp_quant(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
+    """FP-Quant's mxfp4 and nvfp4 of weights that a matrix has rotated, some columns at a time, and activations with
+    them; a factor of the whole divides. Scales may have rows and columns more, which make tiles whole."""
+    ends = (".qweight", ".scales", ".weight_global_scale", ".forward_hadamard_matrix")
+    packed, scales, whole, matrix_ = (take(tensors, layer, end, "FP-Quant") for end in ends)
+    of_powers = str(settings.get("forward_dtype", "nvfp4")).lower() == "mxfp4"
+    packed = expect(f"{layer}.qweight", packed, ["uint8"], [None, None], "[N, K / 2]")
+    rows, groups = packed.shape[0], packed.shape[1] * 2 // (32 if of_powers else 16)
+    tiles = scales.shape == (-(-rows // 128) * 128, -(-groups // 4) * 4)
+    scales = scales[:rows, :groups] if tiles else scales
+    scales = expect(f"{layer}.scales", scales, ["uint8"], [rows, groups], "[N, K / block]")
+    width = matrix_.shape[-1] if matrix_.ndim else 0
+    turn = expect(f"{layer}.forward_hadamard_matrix", matrix_, FLOATS, [width, width], "[h, h]").astype(np.float32)
+    if not width or packed.shape[1] * 2 % width or width != settings.get("hadamard_group_size", width):
+        raise InvalidTensor(f"{layer}.forward_hadamard_matrix is {list(turn.shape)} for K = {packed.shape[1] * 2}")
+    divisor = factor(f"{layer}.weight_global_scale", whole, FLOATS)
+    if of_powers:
+        found = from_mx(packed, scales, name=layer)
+    else:
+        of_floats = np.ascontiguousarray(scales).view(ml_dtypes.float8_e4m3fn)
+        found = from_nvfp4(packed, of_floats, np.ones(1, np.float32), name=layer)
+    return replace(found, tensor_scale=1.0 / divisor, rotation=turn[None])
 
 
 def packed_mx(tensors: Tensors, layer: str, settings: Settings) -> Weights:

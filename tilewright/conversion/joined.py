@@ -79,7 +79,7 @@ def of_rows(parts: Sequence[QuantizedWeight], rows: np.ndarray, name: str) -> Qu
     codes = np.concatenate([one.codes for one in parts])[rows]
     factors = kept["scales"], kept["zeros"], first.zeros_mode, block
     others = first.g_idx, kept["multipliers"], first.tensor_scale, first.divisors
-    return QuantizedWeight(codes, first.format, *factors, *others)
+    return QuantizedWeight(codes, first.format, *factors, *others, rotation=first.rotation)
 
 
 def in_one_form(weights: Sequence[QuantizedWeight]) -> list[QuantizedWeight]:
@@ -141,7 +141,7 @@ def _form(weight: QuantizedWeight) -> Any:
 
 def _same_order(one: QuantizedWeight, other: QuantizedWeight) -> bool:
     """Whether the columns of two weights are in one order, and multiplied alike."""
-    pairs = ((one.g_idx, other.g_idx), (one.divisors, other.divisors))
+    pairs = ((one.g_idx, other.g_idx), (one.divisors, other.divisors), (one.rotation, other.rotation))
     return all((a is None) == (b is None) and (a is None or b is None or np.array_equal(a, b)) for a, b in pairs)
 
 

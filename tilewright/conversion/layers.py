@@ -208,6 +208,12 @@ FORMS: dict[str, Form] = {
         lambda t, n, s: from_qqq(t[n + ".B"], t[n + ".s_channel"], t[n + ".s_group"], name=n), ("qqq",)),
     "exl2": Form(".q_weight", (".q_scale", ".q_scale_max", ".q_groups", ".q_invperm"), _has(".q_scale"),
         readers.exl2, ("exl2",)),
+    "fp-quant": Form(
+        ".qweight", (".scales", ".weight_global_scale", ".act_global_scale", ".forward_hadamard_matrix",
+            ".backward_hadamard_matrix"),
+        lambda t, n, s: s.get("quant_method") == "fp_quant", floats.fp_quant, ("fp_quant",)),
+    "paroquant": Form(".qweight", (".qzeros", ".scales", ".theta", ".pairs", ".channel_scales"), _has(".theta"),
+        readers.paroquant, ("paroquant",)),
     "torchao": Form(
         "._weight_qdata", tuple(f"._weight_{part}" for part in PARTS[1:]), _has("._weight_scale"),
         lambda t, n, s: read_torchao(t, n, getattr(t, "metadata", {})),

@@ -211,6 +211,18 @@ METHODS: dict[str, Method] = {
     ),
     "exl2": Method({}, {**_because(_TENSORS, "bits head_bits"), **_because(_FOUND, "calibration"),
         **_because(_WHO, "version")}),
+    "fp_quant": Method(
+        {"forward_dtype": _one_of("mxfp4", "nvfp4"), "hadamard_group_size": _GROUP,
+            "pseudoquantization": _one_of(False), "store_master_weights": _one_of(False)},
+        {**_because(_FOUND, "forward_method"), **_because(_RUNS, "backward_dtype"),
+            **_because(_TENSORS, "transform_init")},
+    ),
+    "paroquant": Method(
+        {"method": _one_of("paroquant"), "checkpoint_format": _one_of("paroquant"), "format": _one_of("paroquant"),
+            "bits": _one_of(4), "group_size": _GROUP, "krot": _GROUP, "pack_dtype": _one_of("int32"),
+            "desc_act": _one_of(False)},
+        _OF_GPTQ,
+    ),
     "qqq": Method(
         {"method": _one_of("qqq"), "bits": _one_of(4), "wbits": _one_of(4), "checkpoint_format": _one_of("qqq"),
             "format": _one_of("qqq"), "desc_act": _one_of(False), "pack_dtype": _one_of("int32")},

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from tilewright.quant.importers import (
     from_mlx,
     from_pack_quantized,
 )
-from tilewright.quant.importers.arrays import matrix, take
+from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
@@ -115,6 +116,39 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     zeros = take(tensors, layer, ".qzeros", "AWQ")
     given = all_groups(settings) if settings.get("extra_config") else group
     return from_awq(words, zeros, scales, form=form, group=given, bits=bits, name=layer)
+
+
+def paroquant(tensors: Tensors, layer: str, settings: Settings) -> Weights:
+    """ParoQuant: AWQ's words beside activations whose columns are multiplied by ``channel_scales`` and then turned in
+    pairs within each group, one ``theta`` a pair, some times over; pairs out of the group stay.
+
+    With c and s for cosine and sine of ``theta[r, p]`` and i, j for ``pairs[r, 2 * p : 2 * p + 2]``, what was ``x[i],
+    x[j]`` becomes ``x[i] * c + x[j] * s, x[j] * c - x[i] * s``.
+    """
+    of_awq = {word: settings[word] for word in ("bits", "group_size") if word in settings}
+    found, K = awq(tensors, layer, of_awq), 2 * take(tensors, layer, ".theta", "ParoQuant").shape[-1]
+    theta = expect(f"{layer}.theta", tensors[f"{layer}.theta"], FLOATS, [None, K // 2], "[rotations, K / 2]")
+    pairs = take(tensors, layer, ".pairs", "ParoQuant")
+    pairs = expect(f"{layer}.pairs", pairs, ["int16"], [len(theta), K], "[rotations, K]").astype(int)
+    scales = np.reshape(as_numpy(take(tensors, layer, ".channel_scales", "ParoQuant")), -1)
+    scales = expect(f"{layer}.channel_scales", scales, FLOATS, [K], "[1, K]").astype(np.float64)
+    group = settings.get("group_size", 128)
+    group = K if group == -1 else int(group)
+    if not isinstance(found, QuantizedWeight) or found.shape[1] != K or K % group or group % 2:
+        raise InvalidTensor(f"{layer}.theta is {list(theta.shape)}, where groups of {group} columns are due")
+    if len(theta) != settings.get("krot", len(theta)):
+        raise InvalidTensor(f"{layer}.theta has {len(theta)} rotations, the configuration says {settings['krot']}")
+    turns = np.zeros((K // group, group, group))
+    turns[:, np.arange(group), np.arange(group)] = scales.reshape(-1, group)
+    for angles, both in zip(theta.astype(np.float64), pairs.reshape(len(theta), K // group, -1, 2)):
+        inside = ((both >= 0) & (both < group)).all(-1)
+        if any(len(np.unique(part[there])) < 2 * there.sum() for part, there in zip(both, np.asarray(inside))):
+            raise InvalidTensor(f"{layer}.pairs has a column in two pairs of one rotation")
+        g, p = np.nonzero(inside)
+        (i, j), angle = both[g, p].T, angles.reshape(K // group, -1)[g, p]
+        c, s, first, second = np.cos(angle)[:, None], np.sin(angle)[:, None], turns[g, :, i], turns[g, :, j]
+        turns[g, :, i], turns[g, :, j] = first * c + second * s, second * c - first * s
+    return replace(found, rotation=turns.astype(np.float32))
 
 
 def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:

@@ -50,6 +50,10 @@ def dense_tensor(weight: PackedWeight, dtype: Any) -> Any:
             numbers = numbers[:, places]
         if "divisors" in held:
             numbers = numbers / held["divisors"].to(wide)
+        if "rotation" in held:
+            back = held["rotation"].to(wide).swapaxes(1, 2)
+            parts = numbers.reshape(len(numbers), -1, back.shape[1]).swapaxes(0, 1)
+            numbers = torch.matmul(parts, back).swapaxes(0, 1).reshape(numbers.shape)
         out[part] = numbers.to(dtype)
     return out
 

@@ -42,7 +42,7 @@ class PackedWeight:
     format, shape, block, zeros_mode, tensor_scale : as in `QuantizedWeight`.
     order : None where codes are held row by row, else the order of a kernel's records.
     held : ``codes`` in that order, and where the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``,
-        ``divisors``, all on one device.
+        ``divisors``, ``rotation``, all on one device.
     dtype : what a layer's weight would be of without codes; of a weight that no layer holds, the integers that are
         held.
 
@@ -150,7 +150,7 @@ class PackedWeight:
             raise errors.CannotQuantize(
                 "a packed weight is not written to", hint="tilewright.quantize makes one of numbers"
             )
-        own = [name for name in ("g_idx", "multipliers", "divisors") if self.held.get(name) is not None]
+        own = [name for name in ("g_idx", "multipliers", "divisors", "rotation") if self.held.get(name) is not None]
         if own or self.tensor_scale != 1.0 or self.zeros_mode != "original":
             raise errors.CannotQuantize(
                 f"numbers cannot be rounded to the codes of {self!r} again: it has "
@@ -382,7 +382,7 @@ def words_again(array: object) -> Any:  # of the array's library
     return array.view(torch.uint32) if is_torch(array) and array.dtype == torch.int32 else array
 
 
-_HELD = {"g_idx": np.int32, "divisors": np.float32, "multipliers": np.int8}
+_HELD = {"g_idx": np.int32, "divisors": np.float32, "multipliers": np.int8, "rotation": np.float32}
 
 
 def _held(name: str, values: np.ndarray, zeros_mode: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tilewright.errors import WrongArgumentKind, WrongArgumentShape, an
+from tilewright.errors import Unsupported, WrongArgumentKind, WrongArgumentShape, an
 from tilewright.libraries import torch
 from tilewright.machine.fragment_records import FragmentRecords
 from tilewright.matmul.arrays import kept
@@ -44,6 +44,8 @@ class PackedExperts(Sequence[PackedWeight]):
             if not isinstance(weight, PackedWeight):
                 raise WrongArgumentKind(f"weight {number} is {an(type(weight).__name__)}, expected a PackedWeight")
         first = weights[0]
+        if any("rotation" in weight.held for weight in weights):
+            raise Unsupported("experts that rotate their activations", ("weights without a rotation",))
         for number, weight in enumerate(weights):
             if _form(weight) != _form(first):
                 raise WrongArgumentShape(

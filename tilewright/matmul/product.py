@@ -20,6 +20,7 @@ from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request, result_columns
 from tilewright.matmul.replay import replay
 from tilewright.matmul.results import Result, result_for
+from tilewright.matmul.rotations import rotated
 from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.base import named as named_options
@@ -166,8 +167,10 @@ def apply_function(name: str | None, values: Any) -> Array:  # numbers, arrays, 
 class Product:
     """One checked call: its prepared kernel and its operands."""
 
-    def __init__(self, prepared: Ready, operands: Operands, made: Result, request: Request, where: object) -> None:
-        self.prepared, self.operands, self._made = prepared, operands, made
+    def __init__(
+        self, prepared: Ready, operands: Operands, made: Result, request: Request, where: object, is_direct: bool = True
+    ) -> None:
+        self.prepared, self.operands, self._made, self._is_direct = prepared, operands, made, is_direct
         self.request, self._where = request, where
 
     @property
@@ -189,7 +192,7 @@ class Product:
     def met(self, calls: Products, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
         """Let known calls take notice of this one, which has run and is known by its `arguments`: the second of its
         kind is written down. `tensors` are those among them in their order, by their names in `quant_matmul`."""
-        if self.operands.activations.shape[0] and calls.is_second(arguments):
+        if self._is_direct and self.operands.activations.shape[0] and calls.is_second(arguments):
             passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
             plan, compares = replay(self.prepared, self.operands, self._made, passed)
             positions = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
@@ -253,13 +256,17 @@ class Product:
         if residual is not None and arrays.element_type(residual).name != result:
             raise WrongArgumentDType(f"residual is {arrays.element_type(residual)}, but the result is {result}")
         prepared = _prepared(weight, request, target or device, x, chosen)
-        rows = flat.shape[0]
+        rows, rotation = flat.shape[0], weight.held.get("rotation")
+        if rotation is not None:
+            flat = arrays.contiguous(rotated(flat, rotation, activations))
         read = (
             flat, scales, None if bias is None else arrays.contiguous(bias),
             None if residual is None else arrays.contiguous(residual.reshape(rows, columns)),
         )  # fmt: skip
         made = result_for(x, (*leading, columns), dtype(result), out, read)
-        return Product(prepared, Operands(*read, made.written), made, request, target or device)
+        return Product(
+            prepared, Operands(*read, made.written), made, request, target or device, is_direct=rotation is None
+        )
 
 
 def _prepared(weight: PackedWeight, request: Request, where: object, example: Array, chosen: Candidate | None) -> Ready:

@@ -59,9 +59,9 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
     -----
     Made empty; `load_and_transform_weight`, `from_float`, `from_quantized` or ``load_state_dict`` fill it. Tensors of a
     state dict: ``qweight`` (uint8 ``[N, K * bits / 8]``; the buffer itself holds the order of the kernels that have
-    run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``, ``divisors``, ``bias``. For
-    inference: there is a gradient for x and for the bias, a parameter that wants none until it is asked to
-    (``layer.bias.requires_grad_()``, PEFT's ``bias="all"``), none for the weight.
+    run), and as the weight has them ``scales``, ``zeros``, ``multipliers``, ``g_idx``, ``divisors``, ``rotation``,
+    ``bias``. For inference: there is a gradient for x and for the bias, a parameter that wants none until it is asked
+    to (``layer.bias.requires_grad_()``, PEFT's ``bias="all"``), none for the weight.
     """
 
     def __init__(

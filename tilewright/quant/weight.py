@@ -16,7 +16,7 @@ from tilewright.runtime.tensors import as_numpy
 
 ZEROS_MODES = ("original", "rescale", "quantized")
 
-ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors")
+ARRAYS = ("scales", "zeros", "multipliers", "g_idx", "divisors", "rotation")
 """Fields of a weight that are tensors of their own, where it has them."""
 
 
@@ -42,6 +42,8 @@ class QuantizedWeight:
     multipliers : ``[N / rows, K / columns]`` int8: second-level scales of groups, below a float scale a channel.
     tensor_scale : one more factor for the whole weight (nvfp4).
     divisors : ``[K]``: activations are divided by these first (SmoothQuant); `codes` stand for the weight times them.
+    rotation : ``[1 or K / h, h, h]``: activations are multiplied by these matrices first, h columns at a time (one for
+        all, or each its own); `codes` stand for what multiplies the products. Not beside `divisors`.
 
     Raises
     ------
@@ -59,6 +61,7 @@ class QuantizedWeight:
     multipliers: np.ndarray | None = None
     tensor_scale: float = 1.0
     divisors: np.ndarray | None = None
+    rotation: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "format", number_format(self.format))
@@ -78,6 +81,8 @@ class QuantizedWeight:
         self._check_zeros()
         if self.divisors is not None:
             check_divisors(self.divisors, self.shape[1])
+        if self.rotation is not None:
+            _check_rotation(self.rotation, self.shape[1], self.divisors)
         if self.g_idx is not None:
             _check_columns("g_idx", self.g_idx, self.shape[1])
             groups = self.group_shape[1]
@@ -214,6 +219,10 @@ class QuantizedWeight:
     def to_dense(self) -> np.ndarray:
         """The weight that activations are multiplied by in effect, ``[N, K]`` float64: `divisors` undone."""
         wide = self.dequantize()
+        if self.rotation is not None:
+            back = self.rotation.astype(np.float64).swapaxes(1, 2)
+            parts = wide.reshape(len(wide), -1, back.shape[1]).swapaxes(0, 1)
+            wide = (parts @ back).swapaxes(0, 1).reshape(wide.shape)
         return wide if self.divisors is None else wide / self.divisors.astype(np.float64)
 
     def scale_dtype(self) -> str:
@@ -253,6 +262,17 @@ def check_divisors(divisors: np.ndarray, columns: int) -> None:
     if wrong.any():
         k = int(np.flatnonzero(wrong)[0])
         raise CannotQuantize(f"divisors[{k}] is {divisors[k]:g}", hint="activations are divided by these")
+
+
+def _check_rotation(rotation: np.ndarray, columns: int, divisors: np.ndarray | None) -> None:
+    shape = rotation.shape
+    if len(shape) != 3 or shape[1] != shape[2] or not shape[1] or columns % shape[1]:
+        raise CannotQuantize(f"rotation has shape {list(shape)}, but K is {columns}", hint="[1 or K / h, h, h] is due")
+    if shape[0] not in (1, columns // shape[1]) or divisors is not None or not np.isfinite(rotation).all():
+        raise CannotQuantize(
+            f"rotation has shape {list(shape)} for K = {columns}{'' if divisors is None else ', beside divisors'}",
+            hint="one finite matrix for all columns or one for each h, into which divisors are multiplied",
+        )
 
 
 def _check_columns(name: str, values: np.ndarray, columns: int) -> None:

@@ -341,6 +341,8 @@ UNREAD = (
     "meta.compute_dtype",
     "meta.unpack_view_dtype",
     "meta.view_as_float",
+    "act_global_scale",
+    "backward_hadamard_matrix",
 )
 """Parts that may be empty, or that are left out, or of which only the first element says something, or nothing."""
 

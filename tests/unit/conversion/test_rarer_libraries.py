@@ -1,4 +1,4 @@
-"""Checkpoints of SINQ, QQQ and ExLlamaV2, written as these libraries write them, become ours; what is not known is refused."""
+"""Checkpoints of SINQ, QQQ, ExLlamaV2, FP-Quant and ParoQuant, written as these libraries write them, become ours; what is not known is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "quant"))
-from checkpoint_writers import Written
+from checkpoint_writers import Written, write_awq_gemm
 
 from tilewright.checkpoints import open_checkpoint, save_safetensors
 from tilewright.conversion import convert_checkpoint
@@ -291,6 +291,134 @@ def test_what_is_not_known_of_exl2_is_refused(tmp_path: Path) -> None:
         weight_of(save(tmp_path / "less", tensors, EXL2))
 
 
+# FP-Quant and ParoQuant ---------------------------------------------------------------------------------
+
+FP_QUANT = {
+    "quant_method": "fp_quant", "forward_dtype": "mxfp4", "forward_method": "abs_max", "backward_dtype": "bf16", "store_master_weights": False,
+    "hadamard_group_size": 32, "pseudoquantization": False, "transform_init": "hadamard", "modules_to_not_convert": ["lm_head"],
+}  # fmt: skip
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
+
+
+def write_fp_quant(
+    rng: np.random.Generator, N: int, K: int, kind: str, h: int, padded: bool = False
+) -> tuple[Tensors, np.ndarray]:
+    """The even column in the low half of a byte; a factor of the whole by which codes were multiplied."""
+    codes, group = rng.integers(0, 16, (N, K)), 32 if kind == "mxfp4" else 16
+    powers = rng.integers(120, 130, (N, K // group)).astype(np.uint8)
+    floats = rng.uniform(1, 400, (N, K // group)).astype(ml_dtypes.float8_e4m3fn)
+    stored, factors = (
+        (powers, 2.0 ** (powers.astype(float) - 127))
+        if kind == "mxfp4"
+        else (floats.view(np.uint8), floats.astype(float))
+    )
+    if padded:
+        whole = rng.integers(0, 255, (-(-N // 128) * 128, -(-K // group // 4) * 4)).astype(np.uint8)
+        whole[:N, : K // group] = stored
+        stored = whole
+    hadamard = np.ones((1, 1))
+    while len(hadamard) < h:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    turn, divisor = (
+        (hadamard / h**0.5).astype(ml_dtypes.bfloat16),
+        np.array([3.0 if kind == "mxfp4" else 10.0]).astype(ml_dtypes.bfloat16),
+    )
+    numbers = np.array(E2M1)[codes] * np.repeat(factors, group, 1) / float(divisor[0])
+    weight = np.concatenate([numbers[:, k : k + h] @ turn.astype(float).T for k in range(0, K, h)], 1)
+    tensors = {
+        "up.qweight": (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8), "up.scales": stored, "up.weight_global_scale": divisor,
+        "up.act_global_scale": divisor, "up.forward_hadamard_matrix": turn, "up.backward_hadamard_matrix": turn,
+    }  # fmt: skip
+    return tensors, weight
+
+
+@pytest.mark.parametrize(
+    ("kind", "h", "padded"), [("mxfp4", 32, False), ("mxfp4", 128, True), ("nvfp4", 16, True), ("nvfp4", 64, False)]
+)
+def test_fp_quant(tmp_path: Path, kind: str, h: int, padded: bool) -> None:
+    tensors, weight = write_fp_quant(np.random.default_rng(h), 24, 256, kind, h, padded)
+    said = FP_QUANT | {"forward_dtype": kind, "hadamard_group_size": h}
+    np.testing.assert_allclose(
+        weight_of(save(tmp_path / "from", tensors, said)), weight, rtol=1e-13, atol=1e-13 * abs(weight).max()
+    )
+
+
+def test_what_is_not_known_of_fp_quant_is_refused(tmp_path: Path) -> None:
+    tensors, _ = write_fp_quant(np.random.default_rng(0), 24, 256, "mxfp4", 32)
+    cases: list[tuple[Tensors, dict[str, Any], str]] = [
+        ({}, {"pseudoquantization": True}, "pseudoquantization: True, where one of False is due"),
+        ({}, {"store_master_weights": True}, "store_master_weights: True, where one of False is due"),
+        ({}, {"forward_dtype": "mxfp8"}, "forward_dtype: 'mxfp8', where one of mxfp4, nvfp4 is due"),
+        ({}, {"forward_dtype": "nvfp4"}, r"up\.scales is uint8 \[24, 8\], where .* = \[24, 16\] is due"),
+        ({}, {"hadamard_group_size": 64}, r"up\.forward_hadamard_matrix is \[32, 32\] for K = 256"),
+        ({"up.scales": tensors["up.scales"].reshape(-1)}, {}, r"up\.scales is uint8 \[192\], where"),
+        ({"up.weight_global_scale": tensors["up.weight_global_scale"] * 0}, {}, r"up\.weight_global_scale is 0\.0, where a positive"),
+        ({"up.dqweight": np.ones((24, 256), np.float16)}, {}, r"up\.dqweight .* is beside up\.qweight, a weight in the form fp-quant"),
+    ]  # fmt: skip
+    for number, (changed, words, message) in enumerate(cases):
+        with pytest.raises(InvalidTensor, match=message):
+            weight_of(save(tmp_path / str(number), tensors | changed, FP_QUANT | words))
+    del tensors["up.forward_hadamard_matrix"]
+    with pytest.raises(MissingTensor, match=r"up\.forward_hadamard_matrix is missing: a FP-Quant weight needs it"):
+        weight_of(save(tmp_path / "less", tensors, FP_QUANT))
+
+
+PAROQUANT = {"quant_method": "paroquant", "bits": 4, "group_size": 32, "krot": 3}
+
+
+def write_paroquant(rng: np.random.Generator, N: int, K: int, group: int, rotations: int) -> tuple[Tensors, np.ndarray]:
+    """What an activation of a one in each column gives, rotation by rotation; some pairs are none."""
+    made = write_awq_gemm(rng, N, K, group)
+    theta = rng.uniform(-3, 3, (rotations, K // 2)).astype(np.float16)
+    pairs = np.stack(
+        [np.concatenate([rng.permutation(group) for _ in range(K // group)]) for _ in range(rotations)]
+    ).astype(np.int16)
+    pairs[1, 2:4] = -1
+    scales = rng.uniform(0.5, 2.0, (1, K)).astype(np.float16)
+    x = np.diag(scales[0].astype(float))
+    for r in range(rotations):
+        for p in range(K // 2):
+            first = 2 * p // group * group
+            i, j, angle = first + pairs[r, 2 * p], first + pairs[r, 2 * p + 1], float(theta[r, p])
+            if pairs[r, 2 * p] >= 0:
+                x[:, i], x[:, j] = (
+                    x[:, i] * np.cos(angle) + x[:, j] * np.sin(angle),
+                    x[:, j] * np.cos(angle) - x[:, i] * np.sin(angle),
+                )
+    tensors = {f"up.{name}": tensor for name, tensor in made.tensors.items()}
+    return tensors | {"up.theta": theta, "up.pairs": pairs, "up.channel_scales": scales}, made.weight @ x.T
+
+
+@pytest.mark.parametrize("said", [PAROQUANT, PAROQUANT | {"checkpoint_format": "paroquant", "format": "paroquant", "method": "paroquant",
+    "sym": False, "zero_point": True, "desc_act": False, "lm_head": False, "pack_dtype": "int32", "meta": {"quantizer": ["gptqmodel:7.7.0"]}}])  # fmt: skip
+def test_paroquant(tmp_path: Path, said: dict[str, Any]) -> None:
+    """Of the library itself and of GPTQModel; the matrices are held in float32."""
+    tensors, weight = write_paroquant(np.random.default_rng(1), 16, 96, 32, 3)
+    np.testing.assert_allclose(weight_of(save(tmp_path / "from", tensors, said)), weight, atol=3e-7 * abs(weight).max())
+
+
+def test_what_is_not_known_of_paroquant_is_refused(tmp_path: Path) -> None:
+    tensors, _ = write_paroquant(np.random.default_rng(1), 16, 96, 32, 3)
+    twice = tensors["up.pairs"].copy()
+    twice[0, :2] = twice[0, 2:4]
+    cases: list[tuple[Tensors, dict[str, Any], str]] = [
+        ({}, {"krot": 8}, r"up\.theta has 3 rotations, the configuration says 8"),
+        ({}, {"bits": 8}, "bits: 8, where one of 4 is due"),
+        ({"up.pairs": twice}, {}, r"up\.pairs has a column in two pairs of one rotation"),
+        ({"up.pairs": twice[:2]}, {}, r"up\.pairs is int16 \[2, 96\], where int16 .* = \[3, 96\] is due"),
+        ({"up.theta": tensors["up.theta"][:, :40]}, {}, r"up\.(pairs|theta) is .*, where"),
+        ({"up.scale2": np.ones(96, np.float16)}, {}, r"up\.scale2 .* is beside up\.qweight, a weight in the form paroquant"),
+    ]  # fmt: skip
+    for number, (changed, words, message) in enumerate(cases):
+        with pytest.raises(InvalidTensor, match=message):
+            weight_of(save(tmp_path / str(number), tensors | changed, PAROQUANT | words))
+    for name in ("up.pairs", "up.channel_scales", "up.qzeros"):
+        with pytest.raises(
+            MissingTensor, match=rf"{name} is missing: a (ParoQuant|AWQ) weight needs it".replace(".", "\\.", 1)
+        ):
+            weight_of(save(tmp_path / name, {one: tensor for one, tensor in tensors.items() if one != name}, PAROQUANT))
+
+
 # For the tests that every form takes part in ------------------------------------------------------------
 
 
@@ -311,4 +439,6 @@ FORMS: dict[str, tuple[dict[str, Any], str, Callable[[np.random.Generator], Writ
     **{f"sinq {method}": (SINQ, ".", lambda r, m=method: _sinq(r, m)) for method in ("dual", "sinq_quantAux")},
     **{f"qqq {group}": (QQQ, ".", lambda r, g=group: _written(*write_qqq(r, 64, 64, g))) for group in (None, 32)},
     "exl2": (EXL2, ".", lambda r: _written(*write_exl2(r, 32, PARTS["several"]))),
+    "fp_quant": (FP_QUANT, ".", lambda r: _written(*write_fp_quant(r, 8, 64, "mxfp4", 32))),
+    "paroquant": (PAROQUANT, ".", lambda r: _written(*write_paroquant(r, 16, 96, 32, 3))),
 }

@@ -99,7 +99,7 @@ def read_hqq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
             raise InvalidTensor(
                 f"{name} has quantised scales or zero points ({suffix})", hint="HQQ itself gave them up"
             )
-    group = _number(tensors, f"{name}.group_size") if f"{name}.group_size" in tensors else None
+    group = int(_number(tensors, f"{name}.group_size")) if f"{name}.group_size" in tensors else None
     scale, zero = (take(tensors, name, part, "HQQ") for part in (".scale", ".zero"))
     return from_hqq(tensors[f"{name}.W_q"], scale, zero, group=group, **_about(tensors, name, name))
 
@@ -156,7 +156,13 @@ def _about(tensors: Mapping[str, object], prefix: str, name: str) -> dict[str, A
     extents = np.reshape(as_numpy(take(tensors, prefix, ".shape", "HQQ or SINQ")), -1)
     shape = tuple(int(one) for one in expect(f"{prefix}.shape", extents, ["int64", "int32"], [2], "[N, K]"))
     bits, axis = (_number(tensors, f"{prefix}.{part}") for part in ("nbits", "axis"))
-    return {"shape": shape, "bits": bits, "axis": axis, "packing": _text(tensors, f"{prefix}.packing"), "name": name}
+    return {
+        "shape": shape,
+        "bits": bits,
+        "axis": int(axis),
+        "packing": _text(tensors, f"{prefix}.packing"),
+        "name": name,
+    }
 
 
 def _text(tensors: Mapping[str, object], name: str) -> str:
@@ -164,9 +170,10 @@ def _text(tensors: Mapping[str, object], name: str) -> str:
     return bytes(found).decode("ascii", "replace")
 
 
-def _number(tensors: Mapping[str, object], name: str) -> Any:
+def _number(tensors: Mapping[str, object], name: str) -> float:
     """One finite number.  Raises MissingTensor, InvalidTensor."""
     found = as_numpy(take(tensors, name, "", "HQQ or SINQ"))
     if found.size != 1 or found.dtype.kind not in "iuf" or not np.isfinite(found).all():
         raise InvalidTensor(f"{name} is {found.dtype} {list(found.shape)}, where one number is due")
-    return found.reshape(-1)[0].item()
+    number: float = found.reshape(-1)[0].item()
+    return number
