@@ -7,7 +7,6 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from tilewright.progress import Progress
 from tilewright.quant import QuantizedWeight
 from tilewright.targets.registry import resolve
 
-Multiply = Callable[[np.ndarray, np.ndarray], Any]
+Multiply = Callable[[np.ndarray, np.ndarray], object]
 """Activations, and where their product is to be."""
 
 

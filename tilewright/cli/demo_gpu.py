@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -47,9 +46,9 @@ def measured_on(asked: str) -> str:
 class DeviceResult:
     """A result in device memory; NumPy reads it as float32."""
 
-    tensor: Any
+    tensor: torch.Tensor
 
-    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+    def __array__(self, dtype: np.dtype | None = None, copy: object = None) -> np.ndarray:
         values = self.tensor.float().cpu().numpy()
         return values if dtype is None else values.astype(dtype)
 
@@ -73,13 +72,13 @@ def contestants(weight: np.ndarray, group: int, progress: Progress) -> Iterator[
     yield from quantized(weight, group, progress, "float16", multiplied, scale_dtype="float16")
 
 
-def _prepared(product: Callable[[Any, Any], Any], weight: np.ndarray) -> Prepare:
+def _prepared(product: Callable[[torch.Tensor, torch.Tensor], object], weight: np.ndarray) -> Prepare:
     """Activations on the device, and a replay of one captured call that waits for its result.
 
     Captured, as servers run a model's step: what the table shows is the device's work, not Python's.
     """
 
-    def prepare(a: np.ndarray) -> Callable[[], Any]:
+    def prepare(a: np.ndarray) -> Callable[[], object]:
         held = torch.from_numpy(a).cuda().half()
         c = torch.empty(a.shape[0], weight.shape[0], dtype=torch.float16, device="cuda")
         product(held, c)  # compiles
@@ -96,9 +95,9 @@ def _prepared(product: Callable[[Any, Any], Any], weight: np.ndarray) -> Prepare
 class _Captured:
     """A captured product with the memory that it reads and writes, which must live as long."""
 
-    graph: Any
-    activations: Any
-    result: Any
+    graph: torch.cuda.CUDAGraph
+    activations: torch.Tensor
+    result: torch.Tensor
 
     def __call__(self) -> DeviceResult:
         self.graph.replay()

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from tilewright.language.trace import PrimFunc
 from tilewright.runtime.arguments import Binder
 from tilewright.runtime.kernel import Kernel
 from tilewright.specialization import JITFactory, JITFunction, compile
+
+Made = TypeVar("Made")
 
 
 def run_inspect(given: argparse.Namespace, terminal: Terminal) -> int:
@@ -94,7 +96,7 @@ def _find(place: str) -> Any:
     return getattr(module, name)
 
 
-def _by_author(run: Callable[[], Any], path: Path) -> Any:
+def _by_author(run: Callable[[], Made], path: Path) -> Made:
     """What the author's file does, whose mistakes are shown where they stand in it.  Raises BadCommand."""
     try:
         return run()
@@ -117,10 +119,10 @@ def _by_author(run: Callable[[], Any], path: Path) -> Any:
 _TENSOR = re.compile(r"(\w+)\[([\d,\s]*)\]")
 
 
-def read_arguments(words: Sequence[str]) -> dict[str, Any]:
+def read_arguments(words: Sequence[str]) -> dict[str, object]:
     """``NAME=VALUE`` words as values: tensors of zeros for ``float32[128,64]``, else Python literals, else texts.
     Raises BadCommand, and UnknownDType for a tensor of no known type."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if not equals:
@@ -151,7 +153,7 @@ def zeros(of: str, shape: Sequence[int]) -> np.ndarray:
     return np.zeros((*shape[:-1], -(-shape[-1] // record.per_byte)), np.uint8)
 
 
-def compiled(found: Any, arguments: dict[str, Any], target: str | None) -> Kernel:
+def compiled(found: Any, arguments: dict[str, object], target: str | None) -> Kernel:
     """The kernel object of whatever stands under the name: a kernel, a program, or a function that makes one."""
     wanted = target or "auto"
     if isinstance(found, (JITFunction, JITFactory)):
@@ -176,7 +178,7 @@ def compiled(found: Any, arguments: dict[str, Any], target: str | None) -> Kerne
     return compile(found.function if isinstance(found, Kernel) else found, target=wanted)
 
 
-def _must_fit(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+def _must_fit(function: Callable[..., object], arguments: dict[str, object]) -> None:
     try:
         signature(function).bind(**arguments)
     except TypeError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,7 +25,10 @@ OTHERS = 0.1
 columns."""
 
 
-def blocks_of(model: torch.nn.Module, parts: Mapping[str, object]) -> list[dict[str, Any]]:
+Part = TypeVar("Part")
+
+
+def blocks_of(model: torch.nn.Module, parts: Mapping[str, Part]) -> list[dict[str, Part]]:
     """Layers and experts by the child of the model's longest list of modules that they are in, in their order; those
     outside last."""
     lists = [
@@ -35,7 +38,7 @@ def blocks_of(model: torch.nn.Module, parts: Mapping[str, object]) -> list[dict[
     ]
     longest = max(lists, key=lambda entry: len(entry[1]), default=("", ()))[0]
     start = f"{longest}." if longest else ""
-    groups: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Part]] = {}
     for name, part in parts.items():
         inside = bool(lists) and name.startswith(start)
         key = name[len(start) :].partition(".")[0] if inside else "outside"
@@ -92,7 +95,9 @@ class Calibrated:
         self, block: Mapping[str, Any], hessians: Mapping[str, Hessian], inputs: Mapping[str, ExpertInputs]
     ) -> None:
         def listen(name: str) -> Callable[..., None]:
-            def take(module: Any, given: tuple[Any, ...], named: dict[str, Any], result: object) -> None:
+            def take(
+                module: torch.nn.Module, given: tuple[object, ...], named: dict[str, object], result: object
+            ) -> None:
                 arguments = list(inspect.signature(module.forward).bind(*given, **named).arguments.values())
                 if name in inputs:
                     inputs[name].take(arguments[0], tuple(one for one in arguments[1:] if one is not None))
@@ -138,7 +143,7 @@ class ExpertInputs:
 
     def __init__(self, stack: Stack) -> None:
         self.stack, self.count = stack, 0
-        self._rows: list[Any] = []
+        self._rows: list[torch.Tensor] = []
         self._of: list[Sequence[Any]] = []
 
     def take(self, hidden: Any, routing: tuple[Any, ...]) -> None:
@@ -167,7 +172,7 @@ class ExpertInputs:
             start += len(rows)
 
     @staticmethod
-    def _float(rows: Any) -> np.ndarray:
+    def _float(rows: torch.Tensor) -> np.ndarray:
         return as_numpy(rows.float())
 
 
@@ -183,7 +188,7 @@ def _finite(name: str, weight: Any) -> np.ndarray:
     return wide
 
 
-def _call(model: torch.nn.Module, batch: object) -> Any:
+def _call(model: torch.nn.Module, batch: object) -> object:
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, (tuple, list)) else model(batch)

@@ -218,7 +218,9 @@ def _with_scales_of_one_type(weights: Sequence[PackedWeight]) -> Sequence[Packed
     return weights
 
 
-def dense_stacks(tensors: Mapping[str, Any], names: Iterable[str], skip: Callable[[str], bool]) -> dict[str, bool]:
+def dense_stacks(
+    tensors: Mapping[str, np.ndarray], names: Iterable[str], skip: Callable[[str], bool]
+) -> dict[str, bool]:
     """Tensors of a checkpoint, among those named, with the experts of a layer in floats, and whether they are
     ``[experts, K, N]``; `skip` says of a name that it stays as it is."""
     found: dict[str, bool] = {}

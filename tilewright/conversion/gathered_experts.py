@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from tilewright.runtime.tensors import Array, as_numpy
 
 
 def each_expert(
-    tensors: Mapping[str, Any], name: str, columns: bool, how: QuantizationScheme
+    tensors: Mapping[str, np.ndarray], name: str, columns: bool, how: QuantizationScheme
 ) -> Iterator[tuple[str, QuantizedWeight]]:
     """The weights that become of a tensor with the experts of a layer, ``name.0``, ``name.1``, ... Raises
     CannotQuantize."""
@@ -31,7 +30,7 @@ def each_expert(
         yield f"{name}.{number}", how.quantize(numbers.T if columns else numbers, f"{name}[{number}]")
 
 
-def each_bias(tensors: Mapping[str, Any], name: str) -> dict[str, np.ndarray]:
+def each_bias(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
     """The biases of the experts of a tensor, ``name.0.bias``, ...; none where there is no ``name_bias``."""
     stacked = tensors.get(f"{name}_bias")
     return {} if stacked is None else {f"{name}.{number}.bias": bias for number, bias in enumerate(stacked)}
@@ -48,7 +47,7 @@ class GatheredExperts:
         self.model, self.stacks = model, stacks_of(model)
         self._found: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
         self._parts: dict[str, dict[tuple[str, int], QuantizedWeight]] = {}
-        self._biases: dict[str, dict[tuple[str, int], Any]] = {}
+        self._biases: dict[str, dict[tuple[str, int], Array]] = {}
         self._activations: dict[str, str | None] = {}
 
     def owner(self, name: str) -> str | None:
@@ -145,7 +144,7 @@ class GatheredExperts:
             weights.append(weight)
         return in_one_form(weights)
 
-    def _bias(self, full: str, name: str) -> Any:
+    def _bias(self, full: str, name: str) -> torch.Tensor | None:
         known, stack = dict(self._biases.get(full, {})), self.stacks[full]
         if stack.bias(name) is None:
             return None

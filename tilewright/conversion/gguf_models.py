@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from tilewright.errors import CannotQuantize, InvalidTensor
 from tilewright.libraries import torch
 from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE
 
-Order = Callable[[Mapping[str, Any], str, int], np.ndarray]
+Order = Callable[[Mapping[str, object], str, int], np.ndarray]
 """For metadata, the name of an architecture and a number of rows: which of a file's rows stands where in the model."""
 
 

@@ -133,7 +133,7 @@ def _by_rows(weight: QuantizedWeight) -> QuantizedWeight:
 _GROUPED = ("scales", "zeros", "multipliers")
 
 
-def _form(weight: QuantizedWeight) -> Any:
+def _form(weight: QuantizedWeight) -> object:
     arrays = [getattr(weight, key) for key in _GROUPED]
     held = [None if one is None else (one.dtype, one.shape[1]) for one in arrays]
     return weight.format, weight.shape[1], weight.block[1], weight.zeros_mode, weight.tensor_scale, held

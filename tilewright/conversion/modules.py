@@ -292,7 +292,7 @@ def give_memory(model: Any) -> None:  # of transformers, perhaps
                 )
 
 
-def _is_meta(tensor: Any) -> bool:
+def _is_meta(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and tensor.is_meta
 
 

@@ -40,7 +40,7 @@ class Names:
         CannotQuantize where more than rows is brought into another order."""
         return {}
 
-    def joined(self, source: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def joined(self, source: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """Tensors of a model that are made of several of a checkpoint's, or of one in another order, by the model's
         names; `names` are those that are not codes."""
         return iter(())
@@ -139,7 +139,7 @@ class _TransformersNames(Names):
             ) from error
         return made
 
-    def joined(self, source: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    def joined(self, source: Mapping[str, object], names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         made: dict[str, Any] = {}
         for name in sorted(names, key=self.order):
             target, pattern = self._renamed(name, converted=True)
@@ -152,7 +152,7 @@ class _TransformersNames(Names):
                 yield name, values[0] if isinstance(values, list) else values
 
 
-def _tensor(source: Mapping[str, object], name: str) -> Any:
+def _tensor(source: Mapping[str, object], name: str) -> torch.Tensor:
     return as_torch(source[name], "cpu")
 
 

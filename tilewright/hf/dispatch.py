@@ -71,7 +71,7 @@ def _watch_files() -> None:
     AutoConfig.from_pretrained = classmethod(from_pretrained)
 
 
-def check_asked(asked: Any, method: Any) -> None:
+def check_asked(asked: Any, method: object) -> None:
     """A configuration can be used for weights that are quantised already. Raises CannotQuantize where it asks for a
     scheme, which needs dense weights."""
     if asked is not None and asked.scheme is not None:

@@ -292,7 +292,7 @@ class _Stored:
         owner, _, last = name.rpartition(".")
         return f"{self.renamed(owner)}.{last}"
 
-    def _put(self, name: str, module: Any) -> None:
+    def _put(self, name: str, module: torch.nn.Module) -> None:
         parent, _, last = name.rpartition(".")
         setattr(self.model.get_submodule(parent), last, module)
 

@@ -171,7 +171,7 @@ def grouped_matmul(
     length = M // (rows * below) + experts
     groups, sums = (blocks or speed.cores) // cluster, sum_type(dtype)
 
-    def place(tile: Value, down: Any, rank: Value, firsts: Tile) -> tuple[Value, Value, Value]:
+    def place(tile: Value, down: Value, rank: Value, firsts: Tile) -> tuple[Value, Value, Value]:
         """The entry of the list that a block's tile belongs to, its first row and its first column."""
         first = tile // (BAND * across) * BAND
         inside = tile - first * across

@@ -200,7 +200,7 @@ class Call:
         return self.A_dtype, self.B_dtype, self.out
 
 
-def _runner(target: object) -> Any:
+def _runner(target: object) -> Callable[[Kernel, tuple[object, ...]], None]:
     def run(kernel: Kernel, arguments: tuple[object, ...]) -> None:
         (kernel if target is None else kernel.emulate)(*arguments)
 
@@ -251,7 +251,7 @@ def _scale(scale: Array, kind: Scale) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., object]]:
+def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., tuple[object, ...]]]:
     """The kernel for a call, and what makes its arguments of contiguous operands and of scales as they lie."""
     alike = call.A_dtype == call.B_dtype
     fed = arch.has_threads and any(
@@ -279,7 +279,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., object]]:
     return kernel, lambda a, b, of_a, of_b, out: (a, contiguous(of_a), b, contiguous(of_b), out)
 
 
-def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[..., object]]:
+def _of_lines(call: Call, arch: Arch, alike: bool) -> tuple[Kernel, Callable[..., tuple[object, ...]]]:
     """A kernel of warpgroup instructions whose scales are applied to finished sums."""
     by_token, by_channel = call.scale_a[0] == "lines", call.scale_b[0] == "lines"
     how = {"transpose_B": call.transpose_B, "promote": not call.fast}

@@ -42,7 +42,7 @@ def register_fp8(multiply: "Callable[..., torch.Tensor]", width: Callable[..., i
                 check_device(name, other, "a is", device_of(a))
         return a.new_empty((*a.shape[:-1], width(a, b, transpose_B)), dtype=out_dtype)
 
-    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def keep(ctx: Any, inputs: Any, output: object) -> None:
         a, a_scale, b, b_scale, ctx.transposed, ctx.block, _, _, _ = inputs
         ctx.quantised = a_scale is None
         ctx.save_for_backward(b, b_scale)

@@ -28,7 +28,7 @@ class Products(Calls):
     def clear(self) -> None:
         """Forget all: something else than the arguments has changed."""
         super().clear()
-        self._before: Callable[..., Any] = self.run
+        self._before: Callable[..., object] = self.run
 
     def _condition(self, arguments: Sequence[object]) -> tuple[str, dict[str, object]]:
         tensors: list[Any] = [one for one in arguments if kind_of(one) == "torch"]

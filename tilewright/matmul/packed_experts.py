@@ -134,7 +134,7 @@ class PackedExperts(Sequence[PackedWeight]):
         return found
 
 
-def _form(weight: PackedWeight) -> Any:
+def _form(weight: PackedWeight) -> object:
     others = [(name, array) for name, array in weight.held.items() if name != "codes"]
     arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in others)
     return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.device, arrays

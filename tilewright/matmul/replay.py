@@ -17,7 +17,7 @@ from tilewright.matmul.tiers.base import Operands, Ready
 from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of, missed
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.steps import Steps, address_of, extent_of
-from tilewright.runtime.tensors import is_torch
+from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.cpu.again import MISSED_STATUS, Binding, Passed, bound
 from tilewright.targets.cuda.workspaces import MEMORY
 
@@ -99,7 +99,7 @@ class _Writer:
             for name in [name for name in passed if name != "out"]:
                 self.steps.keep_apart(name, "out")
         self.launched = list[tuple[object, list[str]]]()
-        self.handed: list[tuple[Any, int]] = []
+        self.handed: list[tuple[Array, int]] = []
         """What kernels hand to one another on a GPU: a tensor like it, and where it begins."""
 
     def launch(self, kernel: Kernel, arguments: Sequence[object], again: Sequence[object]) -> bool:

@@ -44,7 +44,7 @@ def packed_to_nearest(weight: object, how: Rounding, name: str = "the weight", d
     return PackedWeight.pack(to_nearest(numbers, how, divisors, name), weight.device)
 
 
-def _device_for(weight: torch.Tensor) -> Any:
+def _device_for(weight: torch.Tensor) -> torch.device | None:
     """The GPU on which to round a weight; None for the processor."""
     torch = sys.modules["torch"]
     if weight.is_cuda:
@@ -116,7 +116,7 @@ def _ranges(
     return least, most, torch.cat(found[2]).cpu().numpy() if means else None
 
 
-def _packed(codes: Any, of: Format) -> torch.Tensor:
+def _packed(codes: torch.Tensor, of: Format) -> torch.Tensor:
     """`formats.pack_plain`: eight codes are as many bytes as one has bits."""
     torch = sys.modules["torch"]
     if of.bits == 8:

@@ -135,7 +135,7 @@ def register_operators() -> None:
     def shaped_gradient(grad: torch.Tensor, in_features: int, handle: torch.Tensor) -> torch.Tensor:
         return grad.new_empty((*grad.shape[:-1], in_features))
 
-    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def keep(ctx: Any, inputs: Any, output: object) -> None:
         x, _, handle, scales, ctx.group, ctx.bias, residual, _, ctx.function, _ = inputs
         ctx.save_for_backward(handle)
         ctx.of = Remembered(handle)
@@ -158,7 +158,7 @@ def register_operators() -> None:
 
     run.register_autograd(backward, setup_context=keep)
 
-    def keep_gradient(ctx: Any, inputs: Any, output: Any) -> None:
+    def keep_gradient(ctx: Any, inputs: Any, output: object) -> None:
         grad, _, handle = inputs
         ctx.save_for_backward(handle)
         ctx.of, ctx.columns = Remembered(handle), grad.shape[-1]
@@ -169,14 +169,14 @@ def register_operators() -> None:
 
     gradient.register_autograd(backward_gradient, setup_context=keep_gradient)
 
-    def batched(info: Any, in_dims: Any, x: torch.Tensor, *rest: object) -> tuple[torch.Tensor, int]:
+    def batched(info: object, in_dims: Any, x: torch.Tensor, *rest: object) -> tuple[torch.Tensor, int]:
         if any(dim is not None for dim in in_dims[1:]):
             raise Unsupported("vmap over a layer's weight, bias or scales", ("vmap over its activations",))
         return run(x.movedim(in_dims[0], 0), *rest), 0
 
     run.register_vmap(batched)
 
-    def batched_gradient(info: Any, in_dims: Any, grad: torch.Tensor, *rest: object) -> tuple[torch.Tensor, int]:
+    def batched_gradient(info: object, in_dims: Any, grad: torch.Tensor, *rest: object) -> tuple[torch.Tensor, int]:
         return gradient(grad.movedim(in_dims[0], 0), *rest), 0
 
     gradient.register_vmap(batched_gradient)
@@ -217,7 +217,7 @@ def _register_grouped() -> None:
     def shaped_gradient(grad: torch.Tensor, sizes: torch.Tensor, width: int, handle: torch.Tensor) -> torch.Tensor:
         return grad.new_empty((grad.shape[0], width))
 
-    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+    def keep(ctx: Any, inputs: Any, output: object) -> None:
         x, sizes, _, handle, _, _, ctx.function = inputs
         ctx.of, ctx.width = Remembered(handle), x.shape[1]
         ctx.save_for_backward(sizes, handle)

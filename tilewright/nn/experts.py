@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, SupportsInt
 
 import torch
 from torch.compiler import is_compiling
@@ -60,7 +60,7 @@ class ExpertWeights(torch.nn.Module):
     def __len__(self) -> int:
         return len(self.weight)
 
-    def __getitem__(self, expert: Any) -> PackedWeight:
+    def __getitem__(self, expert: SupportsInt) -> PackedWeight:
         return self.weight[int(expert)]
 
     def __iter__(self) -> Iterator[PackedWeight]:
@@ -94,7 +94,7 @@ class ExpertWeights(torch.nn.Module):
             self.bias = fn(self.bias)
         return self
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, object], prefix: str, keep_vars: bool) -> None:
         destination[prefix.removesuffix(".")] = as_torch(stack_note(), "cpu")
         for number, weight in enumerate(self.weight):
             held = weight.unpack() if weight.gathered is not None else None
@@ -109,11 +109,11 @@ class ExpertWeights(torch.nn.Module):
         self,
         state_dict: Mapping[str, Any],
         prefix: str,
-        metadata: Any,
+        metadata: object,
         strict: bool,
-        missing: Any,
-        unexpected: Any,
-        *rest: Any,
+        missing: list[str],
+        unexpected: list[str],
+        *rest: object,
     ) -> None:
         note = prefix.removesuffix(".")  # of which the module around has said that it does not know it
         unexpected[:] = [name for name in unexpected if name != note]

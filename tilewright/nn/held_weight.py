@@ -193,7 +193,7 @@ class HeldWeight(torch.nn.Module):
         self.tensor_scale, self.W_dtype = about["tensor_scale"], about["format"]
         self._renew()
 
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: dict[str, object], prefix: str, keep_vars: bool) -> None:
         # A state dict is what `quant.files` writes: codes row by row, columns as they were.
         away = self.qweight.is_meta and getattr(self, "_hf_hook", None)
         if away:  # accelerate keeps it elsewhere between calls
@@ -207,7 +207,7 @@ class HeldWeight(torch.nn.Module):
             away.post_forward(self, None)
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, metadata: Any, strict: bool, missing: Any, *rest: Any
+        self, state_dict: Mapping[str, Any], prefix: str, metadata: object, strict: bool, missing: list[str], *rest: Any
     ) -> None:
         text = metadata_name(state_dict, prefix)
         about = read_metadata(state_dict[text], text) if text in state_dict else None

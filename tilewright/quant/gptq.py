@@ -7,7 +7,6 @@ Transformers", 2022, algorithm 1, with the inverse's Cholesky factor and lazy up
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -152,8 +151,8 @@ def _group_of(
     errors: np.ndarray,
     upper: np.ndarray,
     of: Format,
-    zeros: Any,
-    held: Any,
+    zeros: str | None,
+    held: object,
 ) -> QuantizedWeight:
     """Scales and zeros of the group that begins at column k, after all errors so far."""
     columns = wide[:, k : k + group].copy()

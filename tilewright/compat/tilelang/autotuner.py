@@ -51,7 +51,7 @@ class Measuring:
     warmup: float = 25
     rep: float = 100
     supply_type: TensorSupplyType = TensorSupplyType.Auto
-    supply_prog: Callable[..., Any] | None = None
+    supply_prog: Callable[..., Iterable[object]] | None = None
     ref_prog: Callable[..., object] | None = None
     rtol: float = 1e-2
     atol: float = 1e-2
@@ -192,7 +192,7 @@ class AutoTuneImpl:
             self._kernels[key] = self._tuned(kernel, best.milliseconds, best.options)
 
 
-def _arguments(config: Mapping[str, Any]) -> dict[str, object]:
+def _arguments(config: Mapping[str, object]) -> dict[str, object]:
     """What a configuration says to the function; ``pass_configs`` among it say how something is made."""
     check_pass_configs(config.get("pass_configs"))
     return {name: value for name, value in config.items() if name != "pass_configs"}

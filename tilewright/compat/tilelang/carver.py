@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.compat.tilelang.targets import compute_version, request
 from tilewright.language.dtypes import NumberType
@@ -47,8 +46,8 @@ def check_sm_version(arch: str) -> int:
     return int(digits[1]) if digits else -1
 
 
-def _is(low: int, high: int) -> Callable[[object], bool]:
-    def ask(arch: Any) -> bool:
+def _is(low: int, high: int) -> Callable[[Device], bool]:
+    def ask(arch: Device) -> bool:
         return low <= arch.sm_version < high
 
     ask.__doc__ = f"Whether a machine's compute capability is at least {low / 10} and below {high / 10}."
@@ -59,22 +58,22 @@ is_cuda_arch, has_mma_support = _is(1, 1000), _is(80, 1000)
 is_volta_arch, is_ampere_arch, is_ada_arch, is_hopper_arch = _is(70, 80), _is(80, 89), _is(89, 90), _is(90, 100)
 
 
-def is_cpu_arch(arch: Any) -> bool:
+def is_cpu_arch(arch: Device) -> bool:
     """Whether a machine is a processor."""
     return arch.platform == "CPU"
 
 
-def is_cdna_arch(arch: Any) -> bool:
+def is_cdna_arch(arch: Device) -> bool:
     """Whether a machine is a GPU of AMD's with matrix instructions for data centres."""
     return arch.name.startswith("gfx9")
 
 
-def is_rdna_arch(arch: Any) -> bool:
+def is_rdna_arch(arch: Device) -> bool:
     """Whether a machine is one of AMD's other GPUs."""
     return arch.name.startswith("gfx1")
 
 
-def is_tensorcore_supported_precision(in_dtype: str, accum_dtype: str, arch: Any) -> bool:
+def is_tensorcore_supported_precision(in_dtype: str, accum_dtype: str, arch: Device) -> bool:
     """Whether a machine's matrix instructions multiply one type and sum in another."""
     pair = NumberType(in_dtype).record, NumberType(accum_dtype).record
     return any((one.a, one.accumulator) == pair for one in arch.machine.matrix_instructions)

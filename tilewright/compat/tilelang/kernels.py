@@ -41,7 +41,7 @@ class JITKernel:
     def __init__(
         self,
         func: object,
-        out_idx: Any = None,
+        out_idx: int | Sequence[int] | None = None,
         execution_backend: object = None,
         target: object = "auto",
         target_host: object = None,
@@ -252,7 +252,9 @@ cached = compile
 """``tilelang.cache.cached``: kernels are kept however they are compiled."""
 
 
-def par_compile(funcs: Iterable[object], *arguments: Any, ignore_error: bool = False, **options: Any) -> list[object]:
+def par_compile(
+    funcs: Iterable[object], *arguments: Any, ignore_error: bool = False, **options: Any
+) -> list[JITKernel | None]:
     """`compile` of several functions, whose binaries are built side by side; with `ignore_error` None in place of a
     kernel that cannot be compiled."""
     options.pop("num_workers", None)
@@ -262,7 +264,7 @@ def par_compile(funcs: Iterable[object], *arguments: Any, ignore_error: bool = F
 Made = TypeVar("Made")
 
 
-def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool) -> list[Any]:
+def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool) -> list[JITKernel | None]:
     """Kernels whose binaries are built together; None for those that fail, where that is asked for."""
 
     def attempt(step: Callable[[], Made]) -> Made | None:
@@ -281,7 +283,9 @@ def _side_by_side(makers: Sequence[Callable[[], JITKernel]], ignore_error: bool)
 class JITImpl:
     """A decorated function: a factory gives kernels, a direct function runs."""
 
-    def __init__(self, function: Callable[..., object], out_idx: Any, target: object, **options: object) -> None:
+    def __init__(
+        self, function: Callable[..., object], out_idx: int | Sequence[int] | None, target: object, **options: object
+    ) -> None:
         functools.update_wrapper(self, function)
         self.jitted = specialization.jit(function, out_idx=out_idx, target=target)
         self.out_idx, self.target, self.func, self.options = out_idx, target, function, options
@@ -358,7 +362,7 @@ class JITImpl:
 def jit(
     func: Callable[..., object] | None = None,
     *,
-    out_idx: Any = None,
+    out_idx: int | Sequence[int] | None = None,
     target: object = "auto",
     target_host: object = None,
     execution_backend: object = None,

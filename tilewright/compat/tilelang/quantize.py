@@ -17,7 +17,7 @@ from tilewright.specialization import InvalidUse
 
 __all__ = ["gen_quant4", "general_compress", "get_lop3_intrin_group", "get_mxfp_intrin_group", "interleave_weight"]
 
-Convert = Callable[..., Any]
+Convert = Callable[..., Value]
 
 
 def _cast(value: Value, dtype: object) -> Any:
