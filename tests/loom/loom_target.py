@@ -65,19 +65,21 @@ class LoomKernel(KernelText):
         return f"near uint8_t shared_memory[{size}];"
 
 
-def emit(function: Function, arch: Arch) -> Source:
-    return gpu.emit(function, arch, Dialect("loom", lambda _: ["loom.h"], LoomKernel, frozenset(TYPES)))
+def emitting(header: str) -> Callable[[Function, Arch], Source]:
+    dialect = Dialect("loom", lambda _: [header], LoomKernel, frozenset(TYPES))
+    return lambda function, arch: gpu.emit(function, arch, dialect)
 
 
-def arch(options: Mapping[str, str]) -> Arch:
-    return arch_of(
-        "loom",
-        options,
-        lambda name: replace(LOOM, name=known_name("loom", name, [LOOM.name])),
-        lambda: None,
-        "cores",
-        LOOM.name,
-    )
+def named(machine: Arch) -> Callable[[Mapping[str, str]], Arch]:
+    """The machine that options name: there is one."""
+
+    def arch(options: Mapping[str, str]) -> Arch:
+        def known(name: str) -> Arch:
+            return replace(machine, name=known_name("loom", name, [machine.name]))
+
+        return arch_of("loom", options, known, lambda: None, "cores", machine.name)
+
+    return arch
 
 
 def build(source: Source, arch: Arch, directory: Path) -> None:
@@ -96,19 +98,31 @@ VOCABULARY = Vocabulary(
 )  # fmt: skip
 
 OVERRIDES = {Gemm: lower_gemm, Reduce: lower_reduce}
-TARGET = Target("loom", lambda: None, arch, OVERRIDES, emit, lambda _: "nobody's", build, load, None, VOCABULARY)
+TARGET = Target(
+    "loom", lambda: None, named(LOOM), OVERRIDES, emitting("loom.h"), lambda _: "nobody's", build, load, None, VOCABULARY
+)  # fmt: skip
 
 
 @contextmanager
-def made() -> Iterator[Target]:
-    """The machine is there as long as a test wants it: others look at all that are."""
-    own = {one.function for one in PRODUCTS}
+def made(machine: Arch = LOOM, words: Path | None = None) -> Iterator[Target]:
+    """The machine is there as long as a test wants it: others look at all that are.
+
+    Parameters
+    ----------
+    words : a folder where ``drawn.h`` stands before LOOM's words, for a machine with other products.
+    """
+    target = replace(TARGET, arch=named(machine))
+    if words is not None:
+        vocabulary = replace(VOCABULARY, folder=words, shared=(VOCABULARY.folder, *VOCABULARY.shared))
+        target = replace(target, emit=emitting("drawn.h"), emulation=vocabulary)
+    own = {one.function for one in machine.matrix_instructions}
     assert not own & set(INTRINSICS)
-    register_products(PRODUCTS)
-    TARGETS[TARGET.name] = TARGET
+    register_products(machine.matrix_instructions)
+    before = TARGETS.get(target.name)
+    TARGETS[target.name] = target
     try:
-        yield TARGET
+        yield target
     finally:
-        del TARGETS[TARGET.name]
+        TARGETS.pop(target.name) if before is None else TARGETS.update({target.name: before})
         for name in own:
             del INTRINSICS[name], SPECIAL_CALLS[name]

@@ -22,7 +22,7 @@ from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
 from tilewright.emulator.structures import CONSTANT, LOOK, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap
-from tilewright.emulator.toolchain import Text, compile_text, core, warp_size
+from tilewright.emulator.toolchain import Text, compile_text, core
 from tilewright.errors import EmulationError, EmulationFailed, Span
 from tilewright.machine.nvidia import DEVICES
 from tilewright.options import options
@@ -174,7 +174,7 @@ def run(
             grid=sizes[0],
             block=sizes[1],
             cluster=sizes[2],
-            warp_size=warp_size(vocabulary, source),
+            warp_size=text.lanes,
             shared_bytes=-(-shared_bytes // unit) * unit,
             shared_base=1024,
             check=check,

@@ -222,6 +222,12 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
         "call wgmma_fence() after the last write to accumulators or operands and before the wgmma"),
     "warpgroup-disagrees": ("the warps of a warpgroup issue different wgmma instructions",
         "all four warps must issue the same, with the same descriptors"),
+    "no-group": ("this product is made by {threads} threads, and the block of {block} warps of {lanes} lanes has no "
+        "such group here",
+        "use whole warps, as many as multiply together"),
+    "replicas-differ": ("lane {lane} holds another number in register {index} of the {operand} operand than a lane "
+        "before it, and both are one element",
+        "give all lanes that hold an element the same number"),
     "no-warpgroup": ("wgmma needs four whole warps, and the block of {warps} warps has no such group here",
         "use a multiple of 128 threads"),
     "out-of-bounds": ("this {verb}s {bytes} bytes at {where}, outside of it",
@@ -338,7 +344,7 @@ def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
         return f"{who}: lanes {absent:#x} have not come"
     if reason == "registers":
         return f"{who}: wants {fact['wanted']} more registers a thread, the block's pool has {fact['pool']}"
-    return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"  # noqa: E501
+    return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'warps': 'the other warps of its product', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"  # noqa: E501
 
 
 def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Report:  # of JSON

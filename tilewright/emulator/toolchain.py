@@ -41,6 +41,10 @@ PLAIN_FLAGS = ("-DTW_CHECK=0",)
 
 ENTRY = """
 #line 1 "<emulator>"
+#ifndef TW_WARP_SIZE
+#error the vocabulary does not say how many threads run together: write #define TW_WARP_SIZE in its header
+#endif
+extern "C" tw_u32 tilewright_lanes() { return TW_WARP_SIZE; }
 namespace tilewright_entry {
 template <tw_size... I> struct Indices {};
 template <tw_size N, tw_size... I> struct Make : Make<N - 1, N - 1, I...> {};
@@ -102,12 +106,13 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A kernel in memory: its entry, the library's file (for the line table), and its parameters' sizes (top bit: a
-    pointer)."""
+    """A kernel in memory: its entry, the library's file (for the line table), its parameters' sizes (top bit: a
+    pointer), and how many threads run together."""
 
     entry: int
     path: Path
     shapes: tuple[int, ...]
+    lanes: int
 
 
 @functools.cache
@@ -140,26 +145,6 @@ def find_compiler(wanted: str = "") -> Compiler:
 @functools.cache
 def _contents(directory: Path) -> bytes:
     return b"".join(path.name.encode() + path.read_bytes() for path in sorted(directory.iterdir()) if path.is_file())
-
-
-@functools.cache
-def warp_size(vocabulary: Vocabulary, source: str = "") -> int:
-    """How many threads of a text's machine run together: headers of the vocabulary define ``TW_WARP_SIZE``, first those
-    that it includes.
-
-    Raises
-    ------
-    EmulationFailed : they do not.
-    """
-    included = [folder / name for name in re.findall(r'#include\s+"([^"]+)"', source) for folder in vocabulary.folders]
-    headers = b"".join(path.read_bytes() for path in included if path.is_file()) + _contents(vocabulary.folder)
-    found = re.search(rb"#define TW_WARP_SIZE (\d+)", headers)
-    if found is None:
-        raise EmulationFailed(
-            f"the vocabulary {vocabulary.name} does not say how many threads run together",
-            hint="write #define TW_WARP_SIZE in its header",
-        )
-    return int(found.group(1))
 
 
 @functools.cache
@@ -291,7 +276,7 @@ def compile_text(source: str, kernel: str, vocabulary: Vocabulary, check: bool, 
     count = loaded[f"tilewright_shapes_{number}"](shapes)
     entry = ctypes.cast(loaded[f"tilewright_run_{number}"], ctypes.c_void_p).value
     assert entry is not None
-    text = Text(entry, place / "kernel.so", tuple(shapes[:count]))
+    text = Text(entry, place / "kernel.so", tuple(shapes[:count]), loaded.tilewright_lanes())
     _loaded[key, kernel] = text
     return text
 

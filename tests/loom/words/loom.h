@@ -2,7 +2,10 @@
 #pragma once
 #include "vocabulary.h"
 
-#define TW_WARP_SIZE 64
+#ifndef LOOM_LANES
+#define LOOM_LANES 64
+#endif
+#define TW_WARP_SIZE LOOM_LANES
 #define weaver(count) extern "C" void
 #define alone __restrict__
 #define near
@@ -46,18 +49,21 @@ template <> constexpr tw_u32 KIND<float> = TW_F32;
 template <> constexpr tw_u32 KIND<int8_t> = TW_S8;
 template <> constexpr tw_u32 KIND<int32_t> = TW_S32;
 
-// d += a b of the wave's 64 lanes.
+// d += a b of the lanes that multiply together.
+template <class D, int SUMS, class A, int LEFT, class B, int RIGHT>
+TW_DEVICE void multiply(const TwWaveForm& form, Fragment<D, SUMS>& d, const Fragment<A, LEFT>& a, const Fragment<B, RIGHT>& b, TwSite site) {
+  const Fragment<D, SUMS> before = d;
+  D after[SUMS];
+  A left_row[LEFT];
+  B right_row[RIGHT];
+  for (int i = 0; i < LEFT; ++i) left_row[i] = a[i];
+  for (int i = 0; i < RIGHT; ++i) right_row[i] = b[i];
+  ::tw_wave_mma(&form, after, left_row, right_row, before.data, site);
+  for (int i = 0; i < SUMS; ++i) d[i] = after[i];
+}
 template <class D, class T> TW_DEVICE void weave(Fragment<D, 16>& d, const Fragment<T, 4>& a, const Fragment<T, 4>& b, TW_SITE) {
   static constexpr TwWaveForm form = {64, 32, 32, 8, KIND<T>, KIND<T>, KIND<D>, 4, 4, 16, left, right, result};
-  const Fragment<D, 16> before = d;
-  D after[16];
-  T left_row[4], right_row[4];
-  for (int i = 0; i < 4; ++i) {
-    left_row[i] = a[i];
-    right_row[i] = b[i];
-  }
-  ::tw_wave_mma(&form, after, left_row, right_row, before.data, site);
-  for (int i = 0; i < 16; ++i) d[i] = after[i];
+  multiply(form, d, a, b, site);
 }
 
 }  // namespace loom

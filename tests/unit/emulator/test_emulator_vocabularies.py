@@ -61,3 +61,56 @@ def test_waves_of_64_lanes(tmp_path: Path, schedule: str) -> None:
 def test_a_vocabulary_says_how_many_lanes_run_together(tmp_path: Path) -> None:
     with pytest.raises(EmulationFailed, match="does not say how many threads run together"):
         launched(tmp_path, HEADER.replace("TW_WARP_SIZE", "WAVE"), "", "late")
+
+
+PRODUCT = """
+inline TwPlace left(tw_u32 lane, tw_u32 index) { return {lane % 64, index}; }
+inline TwPlace right(tw_u32 lane, tw_u32 index) { return {index, lane % 64}; }
+inline TwPlace sums(tw_u32 lane, tw_u32 index) { return {lane / 64 * 32 + index, lane % 64}; }
+inline void product(float* d, const float* a, const float* b, SITE) {
+  static constexpr TwWaveForm form = {128, 64, 64, 4, TW_F32, TW_F32, TW_F32, 4, 4, 32, left, right, sums};
+  ::tw_wave_mma(&form, d, a, b, d, site);
+}
+"""
+"""A product of two waves, each of which holds all of both operands, and half of the sums."""
+
+MULTIPLIED = """#include "wave.h"
+TW_KERNEL(256, 1) exchanged(const float* A, const float* B, float* C) {
+  const int t = thread(), lane = t % 64, group = t / 128;
+  float a[4], b[4], d[32];
+  for (int i = 0; i < 4; ++i) a[i] = A[(group * 64 + lane) * 4 + i], b[i] = B[i * 64 + lane];
+  for (int i = 0; i < 32; ++i) d[i] = 1;
+  @
+  for (int i = 0; i < 32; ++i) C[((group * 2 + t / 64 % 2) * 32 + i) * 64 + lane] = d[i];
+}
+"""
+
+
+def multiplied(folder: Path, call: str, threads: int = 256) -> tuple[Emulation, np.ndarray, np.ndarray]:
+    (folder / "wave.h").write_text(HEADER + PRODUCT)
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((128, 4), (4, 64), (128, 64)))
+    vocabulary = Vocabulary("waves", folder)
+    text = MULTIPLIED.replace("@", call)
+    found = run(text, "exchanged", [a, b, c], grid=(1,), block=(threads,), registers=0, seed=3, vocabulary=vocabulary)
+    return found, c, a @ b + 1
+
+
+def test_two_waves_multiply_together(tmp_path: Path) -> None:
+    """A product was a single wave's, of at most 32 rows and columns: of more it wrote beside its memory."""
+    found, c, expected = multiplied(tmp_path, "product(d, a, b);")
+    assert not found.reports and np.array_equal(c, expected)
+
+
+@pytest.mark.parametrize(
+    ("call", "threads", "message"),
+    [
+        ("if (t == 70) b[2] += 1; product(d, a, b);", 256, "lane 70 holds another number in register 2 of the right"),
+        ("product(d, a, b);", 192, "made by 128 threads, and the block of 3 warps of 64 lanes has no such group"),
+        ("if (t < 64) product(d, a, b);", 256, "no thread of cluster 0 can go on"),
+        ("if (t / 64 == 1) product(d, a, b);\n else product(d, a, b);", 256, "synchronise in different instructions"),
+    ],
+)
+def test_what_two_waves_do_wrong(tmp_path: Path, call: str, threads: int, message: str) -> None:
+    found, _, _ = multiplied(tmp_path, call, threads)
+    assert any(message in str(report) for report in found.reports), found.reports

@@ -30,9 +30,16 @@ def register_sparse(instructions: Iterable[MatrixInstruction], meaning: Callable
 
 def _register(instructions: Iterable[MatrixInstruction], arity: int, meaning: Callable[[Evaluator, Call], int]) -> None:
     for one in instructions:
-        _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
+        known = _PRODUCTS.setdefault((one.function, one.a, one.b, one.accumulator), one)
+        if _places(known) != _places(one):
+            raise ValueError(f"{one.function} of {one.a} and {one.b} is already another machine's, with other places")
         declare_product(one.function, arity)
         SPECIAL_CALLS.setdefault(one.function, meaning)
+
+
+def _places(one: MatrixInstruction) -> tuple[object, ...]:
+    """Where the operands of an instruction lie."""
+    return one.threads, one.k, one.a_fragment, one.b_fragment, one.d_fragment
 
 
 def instruction_of(state: Evaluator, node: Call, a: Region, b: Region, d: Region) -> MatrixInstruction:

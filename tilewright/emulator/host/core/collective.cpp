@@ -56,6 +56,34 @@ void meet(TwOperation operation, uint64_t mask, uint64_t key, uint32_t site, boo
   for (uint64_t rest = mask & ~mine; rest; rest &= rest - 1) wake(warp.threads[__builtin_ctzll(rest)]);
 }
 
+void meet_warps(uint32_t first, uint32_t warps, Meeting& meeting, const std::function<void(const Meeting* const*)>& execute) {
+  Thread& thread = *self;
+  Block& block = *thread.block;
+  const Meeting* alone = &meeting;
+  if (warps == 1) return execute(&alone);
+  WideMeeting& wide = block.wide[first];
+  const Meeting* other = nullptr;
+  for (const Meeting* one : wide.warps) other = one ? one : other;
+  if (!other) wide.warps.assign(warps, nullptr);
+  else if (wide.warps.size() != warps || other->operation != meeting.operation || other->key != meeting.key || other->site != meeting.site) {
+    report("divergent-collective", &thread, thread.site,
+           {{"operation", number(meeting.operation)}, {"other_operation", number(other->operation)}, {"other_site", number(other->site)},
+            {"lanes", std::to_string(meeting.arrived)}});
+    abort_cluster();
+  }
+  wide.warps[thread.warp->index - first] = &meeting;
+  for (const Meeting* one : wide.warps)
+    if (!one) {   // a lane waits for the others of its warp, too
+      wide.waiting.push_back(&thread);
+      block_thread(thread, Waiting::warps, &wide);
+      return;
+    }
+  execute(wide.warps.data());
+  wide.warps.clear();
+  for (Thread* one : wide.waiting) wake(*one);
+  wide.waiting.clear();
+}
+
 }  // namespace emulator
 
 using namespace emulator;

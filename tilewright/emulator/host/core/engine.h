@@ -27,7 +27,7 @@ struct Warp;
 struct Thread;
 struct TransactionBarrier;
 
-enum class Waiting : uint8_t { nothing, collective, block_barrier, transaction_barrier, cluster_barrier, warpgroup, registers, poll };
+enum class Waiting : uint8_t { nothing, collective, block_barrier, transaction_barrier, cluster_barrier, warpgroup, warps, registers, poll };
 
 // Memory of a thread that stands for registers: a fragment.  One state byte for each four bytes.
 struct Registers {
@@ -92,6 +92,12 @@ struct Meeting {
   uint32_t operation = 0, site = 0;
   bool executing = false;
   void* operands[64];
+};
+
+// Warps that do something together: the meetings of those that have come, each of which one lane waits for the others.
+struct WideMeeting {
+  std::vector<const Meeting*> warps;
+  std::vector<Thread*> waiting;
 };
 
 struct Warp {
@@ -172,6 +178,7 @@ struct Block {
   uint32_t register_pool = 0;
   uint32_t votes[2][2] = {}, vote_round = 0;   // of sync_threads with a predicate: yes, all
   std::vector<std::shared_ptr<WarpgroupState>> warpgroups;
+  std::unordered_map<uint32_t, WideMeeting> wide;   // by their first warp
 };
 
 // An atomic update of global memory by a thread, at a time of its own.
@@ -314,6 +321,8 @@ Registers* find_registers(Thread& thread, const void* low);
 // All lanes of the mask meet here; the last one executes, the others wait until it is done.
 void meet(TwOperation operation, uint64_t mask, uint64_t key, uint32_t site, bool aligned, void* operands,
           const std::function<void(Meeting&)>& execute);
+// Of a meeting's warp and its neighbours from `first` on, the last one executes, for all of them.
+void meet_warps(uint32_t first, uint32_t warps, Meeting& meeting, const std::function<void(const Meeting* const*)>& execute);
 uint64_t warp_mask(uint64_t mask);
 void lane_left(Thread& thread);                    // an exit may complete barriers
 

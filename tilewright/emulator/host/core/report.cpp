@@ -107,6 +107,7 @@ std::string waiting_fact(const Thread& thread) {
       break;
     }
     case Waiting::cluster_barrier: fact += ",\"for\":\"cluster\""; break;
+    case Waiting::warps: fact += ",\"for\":\"warps\""; break;
     case Waiting::warpgroup: fact += ",\"for\":\"warpgroup\",\"issued\":" + number(thread.warp->issued); break;
     case Waiting::registers: fact += ",\"for\":\"registers\",\"wanted\":" + number(int64_t(thread.awaited_value)) + ",\"pool\":" + number(thread.block->register_pool); break;
     case Waiting::poll: fact += ",\"for\":\"poll\""; break;
