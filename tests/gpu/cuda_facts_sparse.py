@@ -59,7 +59,7 @@ def facts(arch: Any) -> Iterator[Fact]:
     """Every fact of this file that an architecture should confirm."""
     for name, d, kind, k, selector in MMA:
         yield f"{name}_{selector} sparse", lambda runner, s=(name, d, kind, k, selector): check_mma(runner, *s)
-    if arch.has("convert_fp8"):
+    if arch.compute >= 89:
         for name, kind in (("mma_e4m3_k64", E4M3), ("mma_e5m2_k64", E5M2)):
             yield f"{name}_0 sparse", lambda runner, s=(name, kind): check_mma(runner, s[0], F32, s[1], 64, 0)
     if arch.has("wgmma"):

@@ -93,8 +93,8 @@ _RDNA = {
     "warp_size": 32, "registers": 256, "simds": 2, "simd_registers": 1536, "register_step": 24, "simd_waves": 16,
     "l1_bytes": 32 * _KB,
 }  # fmt: skip
-_OWN = {"cdna": frozenset({"mfma", "transposed_bytes", "transposed_halves"}),
-        "rdna": frozenset({"wmma", "transposed_bytes", "steps_apart"})}  # fmt: skip
+_OWN = {"cdna": frozenset({"transposed_bytes", "transposed_halves"}),
+        "rdna": frozenset({"transposed_bytes", "steps_apart"})}  # fmt: skip
 
 
 def _arch(
@@ -134,15 +134,15 @@ _CHIPS = (
     _arch("gfx90a", "cdna2", "normal_operands", direct=(4,), cores=110, lanes=64, l1_bytes=16 * _KB,
           l2_bytes=8 * _MB, megahertz=1700, gigabytes=1638),
     # MI300X; the last level is the Infinity Cache.
-    _arch("gfx942", "cdna3", "packed_atomics", "fp8_fnuz", direct=(4,), cores=304, l2_bytes=4 * _MB,
+    _arch("gfx942", "cdna3", "packed_atomics", direct=(4,), cores=304, l2_bytes=4 * _MB,
           l3_bytes=256 * _MB, gigabytes=5300),
     # MI355X.
-    _arch("gfx950", "cdna4", "packed_atomics", "fp8_ocp", "read_transposed", direct=(16, 4), cores=256,
+    _arch("gfx950", "cdna4", "packed_atomics", direct=(16, 4), cores=256,
           shared_bytes=160 * _KB, l2_bytes=4 * _MB, l3_bytes=256 * _MB, megahertz=2400, gigabytes=8000),
     # RX 7900 XTX.
     _arch("gfx1100", "rdna3", cores=96, l2_bytes=6 * _MB, l3_bytes=96 * _MB, megahertz=2500, gigabytes=960),
     # RX 9070 XT.
-    _arch("gfx1201", "rdna4", "fp8_ocp", "packed_atomics", cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB,
+    _arch("gfx1201", "rdna4", "packed_atomics", cores=64, l2_bytes=8 * _MB, l3_bytes=64 * _MB,
           megahertz=2970, gigabytes=645),
 )  # fmt: skip
 ARCHITECTURES: Mapping[str, AmdArch] = {arch.name: arch for arch in _CHIPS}

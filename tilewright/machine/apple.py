@@ -115,7 +115,7 @@ CHIPS: Mapping[str, Chip] = {
     "m5": Chip(10, 10, 1.60, 153),
 }  # fmt: skip
 
-_FEATURES = frozenset({"threads", "shuffle", "atomics", "atomic_extremes", "dp4a", "simdgroup_matrix", "slow_shifts"})
+_FEATURES = frozenset({"threads", "shuffle", "atomics", "atomic_extremes", "dp4a"})
 
 
 def _arch(name: str, chip: Chip) -> AppleArch:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.dtypes import DType
+from tilewright.ir.nodes import WARP
 from tilewright.layout import PATTERN_ROWS
 from tilewright.machine.instructions import CopyEngine, RoleRegisters
 from tilewright.machine.rates import Rates
@@ -95,7 +96,7 @@ class Arch:
     @property
     def fragment_registers(self) -> int:
         """Registers of a thread that fragments may take; the others hold addresses, indices, operands on their way."""
-        return self.registers - 40
+        return max(self.registers - 40, self.registers // 2)
 
     def has(self, feature: str) -> bool:
         return feature in self.features
@@ -138,3 +139,13 @@ class Arch:
     def has_threads(self) -> bool:
         """Whether a block is many hardware threads (a GPU) rather than one."""
         return self.warp_size > 1
+
+    @property
+    def runs_warps(self) -> bool:
+        """Whether the threads of a warp of the language run together, and can tell one another values."""
+        return self.warp_size >= WARP and self.has("shuffle")
+
+    @property
+    def exchanging_lanes(self) -> int:
+        """How many threads that run together tell one another values without shared memory; 1 where none do."""
+        return self.warp_size if self.has("shuffle") else 1

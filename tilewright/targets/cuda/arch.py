@@ -34,22 +34,11 @@ _PARTITIONS = 4
 """Schedulers of a multiprocessor, each with its own quarter of the registers."""
 
 _AMPERE = frozenset({
-    "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "mbarrier", "named_barrier", "mma_sync", "mma_f64",
+    "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "mbarrier", "named_barrier", "mma_sync",
     "atomics", "atomics_64", "atomic_extremes", "cooperative_launch", "quad_exchange", "block_votes",
 })  # fmt: skip
-_ADA = _AMPERE | {"mma_fp8", "convert_fp8"}
-_HOPPER = _AMPERE | {
-    "convert_fp8",
-    "stmatrix",
-    "tma",
-    "bulk_copy",
-    "mbarrier_tx",
-    "cluster",
-    "multicast",
-    "dependent_launch",
-    "elect",
-    "vector_atomics",
-}
+_ADA = _AMPERE | {"mma_fp8"}
+_HOPPER = _AMPERE | {"stmatrix", "tma", "mbarrier_tx", "cluster", "multicast", "dependent_launch", "vector_atomics"}
 _BLACKWELL = _HOPPER | {"access_32_bytes"}
 
 
@@ -152,9 +141,9 @@ ROLES = RoleRegisters(step=8, loads=(None, 40, 32), computes=80, most=240)
 ARCHITECTURES: Mapping[str, CudaArch] = {
     arch.name: arch
     for arch in (
-        _arch("sm_80", 80, _AMPERE | {"mma_int4"}, shared_per_multiprocessor=164 * _KB, cores=108, l2_bytes=40 * _MB),
-        _arch("sm_86", 86, _AMPERE | {"mma_int4"}, **_SMALL, blocks_per_multiprocessor=16, cores=84, l2_bytes=6 * _MB),
-        _arch("sm_89", 89, _ADA | {"mma_int4"}, **_SMALL, blocks_per_multiprocessor=24, cores=142, l2_bytes=96 * _MB),
+        _arch("sm_80", 80, _AMPERE, shared_per_multiprocessor=164 * _KB, cores=108, l2_bytes=40 * _MB),
+        _arch("sm_86", 86, _AMPERE, **_SMALL, blocks_per_multiprocessor=16, cores=84, l2_bytes=6 * _MB),
+        _arch("sm_89", 89, _ADA, **_SMALL, blocks_per_multiprocessor=24, cores=142, l2_bytes=96 * _MB),
         _arch("sm_90", 90, _HOPPER, **_H200),
         _arch("sm_90a", 90, _HOPPER | _OWN | {"wgmma"}, **_H200),
         _arch("sm_100", 100, _BLACKWELL, **_B200),

@@ -26,7 +26,7 @@ more."""
 def lower_reduce(reduction: Reduce, context: Context) -> ir.Statement | None:
     """The thread code of a reduction between fragments."""
     arch = context.arch
-    return _Reduction(reduction, context.facts[BLOCK], arch.warp_size, arch.has("redux")).statements()
+    return _Reduction(reduction, context.facts[BLOCK], arch.exchanging_lanes, arch.has("redux")).statements()
 
 
 @dataclass(slots=True)

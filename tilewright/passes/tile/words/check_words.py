@@ -6,10 +6,11 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 from __future__ import annotations
 
 from tilewright.errors import MissingCapability
-from tilewright.ir import Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
+from tilewright.ir import WARP, Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
 from tilewright.ir.walking import children, kernels
 from tilewright.ops import Atomic, Copy
 from tilewright.passes.context import Context
+from tilewright.passes.tile.words.lane_words import OF_WARPS, SIMDGROUP
 
 NEEDS: dict[str, tuple[str, str, str]] = {
     **dict.fromkeys(
@@ -88,6 +89,8 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
             )
+    if context.arch.has_threads and not context.arch.runs_warps:
+        _check_warps(node, statement, context)
     if isinstance(node, Roles) and not context.arch.has("threads"):
         raise MissingCapability(
             f"{context.arch.name} has no warps that do different things at once (T.roles)",
@@ -108,6 +111,24 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
         _check_atomic(node.function, node.arguments[0], statement, context)
     for child in children(node):
         _check(child, child if isinstance(child, Statement) else statement, context)
+
+
+def _check_warps(node: object, statement: Statement | Kernel, context: Context) -> None:
+    """Whether threads of warps do something together that the machine's do not, and could not be made to do."""
+    arch = context.arch
+    words = OF_WARPS | SIMDGROUP if arch.exchanging_lanes == 1 else OF_WARPS
+    exchanges = isinstance(node, Call) and node.function in words
+    if not exchanges and not isinstance(node, Roles):
+        return
+    lanes = f"runs {arch.warp_size} threads together" if arch.warp_size < WARP else "has no shuffles"
+    raise MissingCapability(
+        f"{arch.name} {lanes}, and warps of {WARP} "
+        + ("exchange values here" if exchanges else "do different things here (T.roles)"),
+        span=statement.span,
+        hint=f"let all threads of the block come here, whole warps of {WARP}"
+        if exchanges
+        else "write what the roles do one behind the other",
+    )
 
 
 def _check_product(node: Call, statement: Statement | Kernel, context: Context) -> None:

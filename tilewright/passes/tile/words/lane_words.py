@@ -1,5 +1,5 @@
-"""What lanes of a warp tell one another, where a block is one thread: through shared memory, between meetings of the
-block.
+"""What lanes of a warp tell one another, where the machine runs no whole warps: through shared memory, between meetings
+of the block.
 
 Before::
 
@@ -26,6 +26,12 @@ SHUFFLES = frozenset({"shuffle", "shuffle_xor", "shuffle_up", "shuffle_down"})
 COMBINED = {**{f"warp_{kind}": kind for kind in ("add", "min", "max", "and", "or", "xor")}, "simdgroup_add": "add"}
 LANE_WORDS = SHUFFLES | {*COMBINED, "ballot"}
 """Those that `exchanged` says otherwise."""
+
+SIMDGROUP = {"simdgroup_add"}
+"""Of these, what lanes do that the machine runs together, however many."""
+
+OF_WARPS = LANE_WORDS - SIMDGROUP | {"sync_warp", "match_any", "match_all"}
+"""What the threads of a warp do together."""
 
 
 def exchanged(call: ir.Call, kernel: ir.Kernel) -> tuple[list[ir.Statement], ir.Expr]:

@@ -4,7 +4,8 @@ Votes of a block are counted in shared memory: those who agree add to a counter 
 on every machine: the words that there are wait for all threads of the block, and count them. The rank of a block in
 its cluster is worked out of the block's index. Fences of the copy engine go where there is none. Threads that begin a
 copy make it at once, element after element, and products of bytes are added one by one. Lanes of a warp meet with the
-block where there are no warps, and exchange values in shared memory (`lane_words`).
+block where the machine runs no whole warps, and exchange values in shared memory (`lane_words`); where threads come one
+by one, they cannot, and `check_words` refuses it.
 
 Before::
 
@@ -33,15 +34,17 @@ After::
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tilewright.ir import BOOL, INT32, Rewritten, find, having, perform
+from tilewright.interpreter.varying import Varying, find_varying
+from tilewright.ir import BOOL, INT32, Rewritten, children, find, having, perform
 from tilewright.ir import nodes as ir
 from tilewright.ops.base import element, store_element, zero
 from tilewright.passes import Context, HoistingRewriter
-from tilewright.passes.tile.words.lane_words import LANE_WORDS, exchanged
+from tilewright.passes.tile.words.lane_words import LANE_WORDS, SIMDGROUP, exchanged
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
@@ -53,25 +56,30 @@ def replace_words(function: ir.Function, context: Context) -> ir.Function:
     has = context.arch.has
     voting = any(call.function in VOTES for role in find(function.body, ir.Role) for call in find(role, ir.Call))
     needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", DOT: DOT}
-    needs |= dict.fromkeys((LANES, *LANE_WORDS), "threads") | dict.fromkeys(COPIES, "cp_async")
+    needs |= dict.fromkeys(COPIES, "cp_async")
     absent = {word for word, feature in needs.items() if not has(feature)}
+    if not context.arch.runs_warps:
+        absent |= {LANES, *LANE_WORDS} - (SIMDGROUP if context.arch.has_threads else set())
     if not voting and not any(call.function in absent for call in find(function.body, ir.Call)):
         return function
-    return function.with_body(_Replace(frozenset(absent))(function.body))
+    return function.with_body(_Replace(frozenset(absent), context.arch.has_threads)(function.body))
 
 
 class _Replace(HoistingRewriter):
-    def __init__(self, absent: frozenset[str]) -> None:
+    def __init__(self, absent: frozenset[str], has_threads: bool) -> None:
         super().__init__()
-        self.absent = absent
+        self.absent, self.has_threads = absent, has_threads
         self.kernel: ir.Kernel | None = None
+        self.apart: set[ir.Call] = set()
 
     def visit_Role(self, role: ir.Role) -> ir.Role:
         with having(self, absent=self.absent | {*VOTES}):
             return self.generic(role)
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
-        with having(self, kernel=kernel):
+        lanes = bool({LANES} & self.absent) and self.has_threads
+        apart = set(_apart(kernel.body, find_varying(kernel), any(find(kernel, ir.Return)))) if lanes else set()
+        with having(self, kernel=kernel, apart=apart):
             return self.generic(kernel)
 
     def visit_While(self, loop: ir.While) -> ir.While:
@@ -89,7 +97,7 @@ class _Replace(HoistingRewriter):
 
     def visit_Call(self, call: ir.Call) -> ir.Expr:
         made: ir.Call = self.generic(call)
-        if made.function not in self.absent:
+        if made.function not in self.absent or call in self.apart:
             return made
         if made.function == LANES:
             return replace(made, function="sync_threads", arguments=())
@@ -150,3 +158,13 @@ def _copied(to: ir.Region, origin: ir.Region, valid: ir.Expr | None = None) -> i
         value = ir.Select(to.dtype, given, value, zero(to.dtype))
     body = ir.seq(store_element(to, [lane], value))
     return ir.For(lane, ir.const(0), ir.expr(count), ir.const(1), body, "vectorize")
+
+
+def _apart(statement: ir.Statement, varying: Varying, inside: bool) -> Iterator[ir.Call]:
+    """What lanes do together where threads come one by one, or roles, not as a block."""
+    inside = inside or isinstance(statement, ir.Role)
+    for child in children(statement):
+        if isinstance(child, ir.Statement):
+            yield from _apart(child, varying, inside or statement in varying.lanes)
+        elif isinstance(child, ir.Expr) and (inside or isinstance(statement, ir.While)):
+            yield from (call for call in find(child, ir.Call) if call.function in (LANES, *LANE_WORDS))
