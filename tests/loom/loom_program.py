@@ -16,8 +16,13 @@ from tilewright.errors import MissingCapability, NotAsynchronous, SharedMemoryEx
 from tilewright.runtime.kernel import Kernel
 
 
+called = Kernel.__call__
+
+
 def emulated(self: Kernel, *arguments: Any, **named: Any) -> Any:
-    """What a call of a kernel does where there is no device."""
+    """What a call of a kernel does where there is no device; one for a processor runs as it is."""
+    if self.target.emulation is None:
+        return called(self, *arguments, **named)
     return self.emulate(*self._binder.in_order(arguments, named))
 
 
