@@ -15,7 +15,6 @@ from tilewright.compat.tilelang.modules import answer_tilelang
 from tilewright.errors import MissingCapability, NotAsynchronous, SharedMemoryExceeded
 from tilewright.runtime.kernel import Kernel
 
-
 called = Kernel.__call__
 
 
