@@ -14,12 +14,8 @@ from tilewright.errors import TilewrightError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status (2 where the command line is wrong).
-
-    Parameters
-    ----------
-    arguments : the words after the program's name; those of this process by default.
-    """
+    """Run one command, of words that are by default this process's; its exit status (2 where the command line is
+    wrong)."""
     parser = _parser()
     given = parser.parse_args(arguments)
     if given.command is None:

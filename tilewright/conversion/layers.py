@@ -130,8 +130,7 @@ _PACKED = ("compressed-tensors", "auto-round")
 _COMPANIONS = (".weight_scale", ".weight_shape", ".weight_zero_point", ".weight_g_idx")
 _STATIC = (
     ".input_scale", ".input_zero_point", ".input_global_scale", ".input_scale_ub", ".output_scale",
-    ".output_zero_point", ".q_scale",
-    ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point", ".k_bias", ".v_bias",
+    ".output_zero_point", ".q_scale", ".k_scale", ".v_scale", ".k_zero_point", ".v_zero_point", ".k_bias", ".v_bias",
 )  # fmt: skip
 """Scales of activations, keys and values that were measured beforehand: these are quantised as they come, or kept, so
 the scales go."""
@@ -142,10 +141,8 @@ _SCALES_OF_FP8 = (".weight_scale_inv", ".scale", ".qscale_weight")
 """Names of one thing: DeepSeek's, DeepSeek V4's, Mistral's."""
 _HQQ = (
     "scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float",
-    "quant_scale",
-    "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config", "channel_wise",
-    "optimize",
-    "round_zero",
+    "quant_scale", "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config",
+    "channel_wise", "optimize", "round_zero",
 )  # fmt: skip
 _SINQ = (
     "nbits", "group_size", "shape", "scale", "scale.x", "scale.s", "scale.m", "scale.shape", "zero", "zero.x", "zero.s",

@@ -75,15 +75,13 @@ def _because(reason: str, keys: str) -> dict[str, str]:
 EVERYWHERE = {
     **_because(
         _WHICH,
-        "modules_to_not_convert modules_to_convert modules_in_block_to_quantize ignore ignored_layers "
-        "exclude_modules skip_modules lm_head "
-        "block_name_to_quantize module_name_preceding_first_block llm_int8_skip_modules",
+        "modules_to_not_convert modules_to_convert modules_in_block_to_quantize ignore ignored_layers exclude_modules "
+        "skip_modules lm_head block_name_to_quantize module_name_preceding_first_block llm_int8_skip_modules",
     ),
     **_because(
         _RUNS,
-        "backend dequantize run_compressed use_optimized_inference tokenizer dataset max_input_length "
-        "model_seqlen cache_block_outputs "
-        "batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse "
+        "backend dequantize run_compressed use_optimized_inference tokenizer dataset max_input_length model_seqlen "
+        "cache_block_outputs batch_size pad_token_id use_exllama disable_exllama exllama_config use_cuda_fp16 do_fuse "
         "fuse_max_seq_len modules_to_fuse",
     ),
     **_because(_WHO, "quantizer producer provider meta model_name_or_path model_file_base_name model_basename uri"),
@@ -94,12 +92,10 @@ _OF_GPTQ = {
     **_because(
         _FOUND,
         "damp_percent damp_auto_increment static_groups true_sequential act_group_aware mse gptaq foem "
-        "awq_gemm_checkpoint nsamples seqlen "
-        "iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning enable_quanted_input enable_alg_ext "
-        "gradient_accumulate_steps "
-        "low_gpu_mem_usage low_cpu_mem_usage batch_size supported_types to_quant_block_names quant_block_list "
-        "momentum sampler "
-        "not_use_best_mse dynamic_max_gap weight_config scale_dtype static_attention_granularity static_kv_granularity",
+        "awq_gemm_checkpoint nsamples seqlen iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning "
+        "enable_quanted_input enable_alg_ext gradient_accumulate_steps low_gpu_mem_usage low_cpu_mem_usage batch_size "
+        "supported_types to_quant_block_names quant_block_list momentum sampler not_use_best_mse dynamic_max_gap "
+        "weight_config scale_dtype static_attention_granularity static_kv_granularity",
     ),
     **_because(
         _ACTIVATIONS, "act_bits act_data_type act_group_size act_sym act_dynamic static_kv_dtype static_attention_dtype"
@@ -193,9 +189,8 @@ METHODS: dict[str, Method] = {
         {
             **_because(
                 _TENSORS,
-                "load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit bnb_4bit_quant_type "
-                "bnb_4bit_use_double_quant bnb_4bit_quant_storage "
-                "block_size compress_statistics group_size desc_act pack_dtype sym",
+                "load_in_4bit load_in_8bit _load_in_4bit _load_in_8bit bnb_4bit_quant_type bnb_4bit_use_double_quant "
+                "bnb_4bit_quant_storage block_size compress_statistics group_size desc_act pack_dtype sym",
             ),
             **_because(
                 _RUNS,

@@ -46,22 +46,9 @@ def prune(matrix: np.ndarray, group: int = GROUP) -> np.ndarray:
 
 
 def compress(matrix: np.ndarray, group: int = GROUP) -> tuple[np.ndarray, np.ndarray]:
-    """What is kept of a 2:4 sparse matrix, and where it stood.
-
-    Parameters
-    ----------
-    matrix : of two dimensions, rows a multiple of two groups long, at most half of every group not zero.
-    group : `GROUP`, or `PAIR` for the operands of tfloat32 products.
-
-    Returns
-    -------
-    kept : the matrix's type, half as many columns.
-    metadata : uint8, a byte for every two groups.
-
-    Raises
-    ------
-    NotSparse : more than half of a group differs from zero, or rows are of another length.
-    """
+    """What is kept of a 2:4 sparse matrix (its type, half as many columns), and where it stood (metadata, uint8, a byte
+    for every two groups). Rows are a multiple of two groups long, and at most half of every group is not zero; a
+    `group` is `GROUP`, or `PAIR` for the operands of tfloat32 products. Raises NotSparse."""
     if matrix.ndim != 2 or matrix.shape[1] % (2 * group):
         raise NotSparse(
             f"a matrix of shape {matrix.shape} cannot be compressed: rows must be a multiple of {2 * group} long",

@@ -14,6 +14,5 @@ with no_collection():
 
 __all__ = [
     "Matmul", "MatmulConfig", "OptimizeStrategy", "PackedExperts", "PackedWeight", "TransformKind", "fp8_scaled_matmul",
-    "grouped_matmul", "quant_bmm", "quant_matmul", "tune",
-    "tune_grouped",
+    "grouped_matmul", "quant_bmm", "quant_matmul", "tune", "tune_grouped",
 ]  # fmt: skip

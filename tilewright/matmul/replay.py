@@ -23,16 +23,11 @@ from tilewright.targets.cuda.workspaces import MEMORY
 
 
 def replay(prepared: Ready, operands: Operands, made: Result, passed: Mapping[str, object]) -> tuple[CallPlan, bool]:
-    """A function of tensors like those of a call that has run, which answers `MISSED` for others, and whether it
-    compares arrays of NumPy itself.
+    """A function of tensors like those of a call that has run, `passed` by their names in `quant_matmul`, which answers
+    `MISSED` for others, and whether it compares arrays of NumPy itself. It makes a new result where none is passed.
 
     `missed` where the call's launches cannot be told from its tensors alone: one that was converted or copied for the
     call, for example.
-
-    Parameters
-    ----------
-    made : the result; the function makes a new one where none is passed.
-    passed : the call's tensors by their names in `quant_matmul`.
     """
     read = {
         "x": operands.activations,

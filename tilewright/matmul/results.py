@@ -45,21 +45,12 @@ class Result:
 def result_for(
     x: Array, shape: tuple[int, ...], of: DType, out: Array | None, read: Iterable[object], what: str = "out"
 ) -> Result:
-    """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller.
+    """The result of a call with activations `x`: ``[rows, N]`` for its kernels, `shape` for the caller; `out`, the
+    caller's array (called `what`), may have one dimension for all rows too.
 
-    Kernels write rows one after another, to addresses that they can copy to, and nothing that they read meanwhile: for
-    any other `out` (a slice of a wider tensor, the residual itself, ``out=x``) they write beside it.
-
-    Parameters
-    ----------
-    shape : of the result, ``[..., N]``; `out` may have one dimension for all rows too.
-    out : the caller's array; None makes one.
-    read : the call's operands, row-major; None for those that there are not.
-    what : the name of `out` where the caller knows it.
-
-    Raises
-    ------
-    WrongArgumentShape, WrongArgumentDevice, WrongArgumentStrides, ReadOnlyArgument : nothing can be written to `out`.
+    Kernels write rows one after another, to addresses that they can copy to, and nothing that they `read` meanwhile:
+    for any other `out` (a slice of a wider tensor, the residual itself, ``out=x``) they write beside it. Raises
+    WrongArgumentShape, WrongArgumentDevice, WrongArgumentStrides, ReadOnlyArgument where nothing can be written to it.
     """
     matrix = (math.prod(map(int, shape[:-1])), shape[-1])
     if out is None:

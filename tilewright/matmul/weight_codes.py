@@ -9,18 +9,10 @@ from tilewright.formats import Format
 
 
 def codes_of(weight: np.ndarray, of: Format) -> np.ndarray:
-    """Codes of numbers (of dense formats the elements themselves), none of them rounded or cut off.
-
-    Parameters
-    ----------
-    weight : for integer formats the numbers, -8 to 7 for int4; for the others codes (integers), values (floats) or
-        elements of the format's own type.
-
-    Raises
-    ------
-    NotRepresentable, InvalidCode : a number or a code that the format does not have, named with its index.
-    CannotQuantize : no real numbers.
-    """
+    """Codes of a weight (of dense formats the elements themselves), none of them rounded or cut off: for integer
+    formats of its numbers, -8 to 7 for int4; for the others of codes (integers), values (floats) or elements of the
+    format's own type. Raises NotRepresentable, InvalidCode for what the format does not have, named with its index;
+    CannotQuantize for no real numbers."""
     if weight.dtype.kind in "cSUOMm" or weight.dtype.names is not None:
         raise CannotQuantize(f"a weight of {weight.dtype} has no codes", hint="real numbers do")
     if of.is_dense:

@@ -77,12 +77,10 @@ dtypes = language
 
 __all__ = [
     "AutoTuner", "DataType", "Fragment", "JITKernel", "Layout", "PassConfigKey", "Profiler", "TensorSupplyType",
-    "autotune", "autotuner", "carver", "cdiv", "compile", "deprecated",
-    "disable_cache", "do_bench", "dtypes", "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels",
-    "language", "layout", "lazy_jit", "logger", "lower",
-    "next_power_of_2", "par_compile", "profiler", "quantize", "register_c_postproc", "register_cuda_postproc",
-    "register_hip_postproc", "set_autotune_inputs",
-    "set_log_level", "testing", "tvm",
+    "autotune", "autotuner", "carver", "cdiv", "compile", "deprecated", "disable_cache", "do_bench", "dtypes",
+    "enable_cache", "engine", "env", "is_cache_enabled", "jit", "kernels", "language", "layout", "lazy_jit", "logger",
+    "lower", "next_power_of_2", "par_compile", "profiler", "quantize", "register_c_postproc", "register_cuda_postproc",
+    "register_hip_postproc", "set_autotune_inputs", "set_log_level", "testing", "tvm",
 ]  # fmt: skip
 
 

@@ -13,18 +13,10 @@ from tilewright.language.layouts import Advised
 from tilewright.language.proxies import Value
 
 __all__ = [
-    "Fragment",
-    "Layout",
-    "get_swizzle_layout",
-    "make_cutlass_metadata_layout",
-    "make_full_bank_swizzled_layout",
+    "Fragment", "Layout", "get_swizzle_layout", "make_cutlass_metadata_layout", "make_full_bank_swizzled_layout",
     "make_fully_replicated_layout_fragment", "make_gemm_fragment_8x8", "make_gemm_fragment_8x8_transposed",
-    "make_half_bank_swizzled_layout",
-    "make_linear_layout",
-    "make_mma_swizzle_layout",
-    "make_quarter_bank_swizzled_layout",
-    "make_swizzled_layout",
-    "make_volta_swizzled_layout",
+    "make_half_bank_swizzled_layout", "make_linear_layout", "make_mma_swizzle_layout",
+    "make_quarter_bank_swizzled_layout", "make_swizzled_layout", "make_volta_swizzled_layout",
     "make_wgmma_swizzled_layout",
 ]  # fmt: skip
 

@@ -101,6 +101,5 @@ __all__ = [
     "assert_allclose", "main", "requires_cuda", "requires_cuda_compute_version", "requires_cuda_compute_version_eq",
     "requires_cuda_compute_version_ge", "requires_cuda_compute_version_gt", "requires_cuda_compute_version_le",
     "requires_cuda_compute_version_lt", "requires_cutedsl", "requires_gpu", "requires_hip", "requires_llvm",
-    "requires_metal",
-    "requires_package", "requires_rocm", "set_random_seed", "torch_assert_close",
+    "requires_metal", "requires_package", "requires_rocm", "set_random_seed", "torch_assert_close",
 ]  # fmt: skip

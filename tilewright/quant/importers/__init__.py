@@ -23,8 +23,7 @@ from tilewright.quant.importers.torchao import from_torchao, read_torchao
 
 __all__ = [
     "from_awq", "from_awq_fast", "from_bitblas", "from_bitsandbytes", "from_bitsandbytes_int8", "from_eetq",
-    "from_exl2", "from_float_quantized", "from_gguf",
-    "from_gptq", "from_hf_bitnet", "from_hqq", "from_int_quantized", "from_marlin", "from_marlin_24", "from_mlx",
-    "from_modelopt_int4", "from_mx", "from_nvfp4",
-    "from_pack_quantized", "from_qqq", "from_torchao", "read_bitsandbytes", "read_hqq", "read_sinq", "read_torchao",
+    "from_exl2", "from_float_quantized", "from_gguf", "from_gptq", "from_hf_bitnet", "from_hqq", "from_int_quantized",
+    "from_marlin", "from_marlin_24", "from_mlx", "from_modelopt_int4", "from_mx", "from_nvfp4", "from_pack_quantized",
+    "from_qqq", "from_torchao", "read_bitsandbytes", "read_hqq", "read_sinq", "read_torchao",
 ]  # fmt: skip

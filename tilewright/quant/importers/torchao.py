@@ -29,8 +29,7 @@ PARTS = (
 
 ABOUT = (
     "block_size", "dtype", "target_dtype", "shape", "activation_quantization", "act_quant_kwargs", "reduce_range",
-    "mm_config",
-    "kernel_preference",
+    "mm_config", "kernel_preference",
 )  # fmt: skip
 """What else is said of them; only the first and the third change what codes mean."""
 

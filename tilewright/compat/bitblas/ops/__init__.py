@@ -18,9 +18,8 @@ from tilewright.compat.bitblas.ops.permutes import (
 
 __all__ = [
     "FlashAtten", "FlashAttenConfig", "LOP3Permutate", "LOP3PermutateConfig", "LadderPermutate",
-    "LadderPermutateConfig", "Matmul", "MatmulConfig",
-    "MatmulConfigWithSplitK", "MatmulWithSplitK",
-    "QuantCompress", "QuantCompressConfig",
+    "LadderPermutateConfig", "Matmul", "MatmulConfig", "MatmulConfigWithSplitK", "MatmulWithSplitK", "QuantCompress",
+    "QuantCompressConfig",
 ]  # fmt: skip
 
 for _name in ("ladder_permutate", "lop3_permutate", "quant_compress"):  # BitBLAS's places of these
