@@ -163,7 +163,7 @@ class _ForTargets:
             made.target = target or "auto"
         return self._elsewhere[key]
 
-    def _told(self, named: dict[str, object]) -> Any:
+    def _for_named_target(self, named: dict[str, object]) -> Any:
         """The function for the target among named arguments, which is taken from them; itself where none is there.
 
         A function that has a parameter of that name is given it.
@@ -193,7 +193,7 @@ class JITFactory(_ForTargets):
 
     def compile(self, *arguments: object, **named: object) -> Kernel:
         """The kernel for these arguments, as a call gives it; ``target=`` says for which machine."""
-        made: Kernel = self._told(named)(*arguments, **named)
+        made: Kernel = self._for_named_target(named)(*arguments, **named)
         return made
 
     def for_target(self, target: object, *arguments: object, **named: object) -> Kernel:
@@ -297,9 +297,9 @@ class JITFunction(_ForTargets):
         >>> double.compile(N=1024, target="cuda -arch=sm_90a")
         <Kernel double for cuda sm_90a>
         """
-        told = self._told(named)
-        runtime, constants, sizes = told.direct.split_partly(*arguments, **named)
-        made: Kernel = told._kernel(runtime, constants, sizes)
+        found = self._for_named_target(named)
+        runtime, constants, sizes = found.direct.split_partly(*arguments, **named)
+        made: Kernel = found._kernel(runtime, constants, sizes)
         return made
 
     def trace(self, *arguments: object, **named: object) -> PrimFunc:

@@ -93,8 +93,22 @@ class Touched:
         return self.reads | self.writes
 
 
-def touched(node: object) -> Touched:
-    """The memory that a statement, or a value, and all below it read and write."""
-    found = [accesses(one) for one in find(node, ir.Load, ir.Store, ir.TileOperator, ir.Call)]
+def combines(node: ir.Record) -> bool:
+    """Whether a node itself combines what it writes with what is there, whoever else does so at the same time."""
+    return node.effects().atomic if isinstance(node, ir.TileOperator) else getattr(node, "function", "") in UPDATES
+
+
+def touched(node: object, combining: bool = True) -> Touched:
+    """The memory that a statement, or a value, and all below it read and write.
+
+    Parameters
+    ----------
+    combining : whether what is only combined with counts as read: several that do so come in any order.
+    """
+    found = []
+    for one in find(node, ir.Load, ir.Store, ir.TileOperator, ir.Call):
+        read, written = accesses(one)
+        brought = read if combining or not combines(one) else [each for each in read if each not in written]
+        found.append((brought, written))
     reads, writes = (frozenset(root(one) for pair in found for one in pair[side]) for side in (0, 1))
     return Touched(reads, writes)

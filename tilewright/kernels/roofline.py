@@ -52,7 +52,7 @@ HIDDEN, SHALLOW = 2.0e-6, 0.8
 """Seconds of memory's rate whose bytes must be on their way at once, and what is lost where next to none are: the loss
 grows with the square of what is missing (few rows, H200)."""
 
-HANDED, HANDED_EACH, PEERS, WAITED = 5500, 0.43, 0.07, 0.77
+FIXUP, FIXUP_EACH, FIXUP_PEER, FIXUP_POWER = 5500, 0.43, 0.07, 0.77
 """Cycles in which blocks exchange partial sums in stream-K, for each sum of a tile, and for each of them that a further
 block has made; they fall by this power of the part of a tile that a block has not (H200)."""
 
@@ -248,8 +248,8 @@ def stream_k_cost(tiles: Number, steps: Number, groups: Number, sums: Number) ->
     share = np.where(shared > 0, np.maximum(ceil_div(shared * steps, groups), least_steps(steps)), 0)
     peers = ceil_div(steps, np.maximum(share, 1)) - 1
     part = share / steps
-    each = HANDED_EACH + PEERS * np.maximum(0, peers - 1)
-    exchange = (HANDED + each * sums) * np.maximum(0.0, 1 - part) ** WAITED
+    each = FIXUP_EACH + FIXUP_PEER * np.maximum(0, peers - 1)
+    exchange = (FIXUP + each * sums) * np.maximum(0.0, 1 - part) ** FIXUP_POWER
     exchange = exchange + np.where(part > 1, SPREAD_EACH * sums, 0.0)
     exchange = exchange + np.where(steps % np.maximum(share, 1) > 0, PIECES, 0)
     return (tiles - shared) // groups, share, np.where((shared > 0) & (share != steps), exchange, 0.0)

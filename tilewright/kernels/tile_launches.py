@@ -61,7 +61,7 @@ warpgroups (28 products of `[K, N]`, 126 times, H200, 24 November 2026)."""
 NEXT = {1: 4600, 2: 3100, 4: 3100, 8: 3100}
 """Cycles that a further tile of 128 x 256 of a block costs, by the bytes of an operand: sums of bytes have factors."""
 
-MEETING = {1: 800}
+PARTNER = {1: 800}
 """Cycles of it besides, by the bytes of an operand, where blocks share loads: each waits for the end of its partner's
 tile (34 pairs of kernels of e4m3, H200, 28 November 2026)."""
 
@@ -70,10 +70,10 @@ STAYING, ONCE_MORE = 1000, 1850
 reckon before the first load; and those that a further tile costs besides where a kernel is made for one, so that
 another block begins."""
 
-NEXT_IN_TURN, LEAVING = 330, {1: 3000, 2: 2580}
-"""What a further tile costs two consumers in turn, of whom one multiplies when the other has done; and the cycles, by
-the bytes of an operand, in which 128 x 128 sums of a consumer leave, for which it has the time of the other's products
-(H200, K from 256 to 8192)."""
+NEXT_PING_PONG, LEAVING = 330, {1: 3000, 2: 2580}
+"""What a further tile costs a ping-pong schedule, whose second consumer multiplies when the first has done; and the
+cycles, by the bytes of an operand, in which 128 x 128 sums of a consumer leave, for which it has the time of the
+other's products (H200, K from 256 to 8192)."""
 
 EXCHANGE, PEER = 7200, 680
 """Cycles of the blocks of a cluster that add up tiles of 128 x 256 sums, and those for each of them but one."""
@@ -211,8 +211,8 @@ def work_of(
         fixed=STEP + TOGETHER * (along_N * along_M > 1),
         serial=serial,
         storing=np.where(table.ping_pong, LEAVING.get(size, 0) * 2 * area, 0.0),
-        ends=np.where(table.ping_pong, NEXT_IN_TURN, NEXT[size] * area)
-        + np.where(along_N * along_M > 1, MEETING.get(size, 0) * area, 0)
+        ends=np.where(table.ping_pong, NEXT_PING_PONG, NEXT[size] * area)
+        + np.where(along_N * along_M > 1, PARTNER.get(size, 0) * area, 0)
         + np.where(table.leaves, ONCE_MORE, 0),
         begins=LAST * area + np.where(table.stays & (waves == 1), STAYING, 0),
         exchange=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),

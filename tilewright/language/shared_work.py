@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tilewright.ir import find, holds, root, walk
+from tilewright.ir import find, holds, root, touched, walk
 from tilewright.ir import nodes as ir
-from tilewright.language.sinking import TOGETHER, all_written
-from tilewright.ops import Atomic, Copy
+from tilewright.language.sinking import TOGETHER
+from tilewright.ops import Copy
 
 
 def is_dealt(statement: ir.Statement) -> bool:
@@ -18,7 +18,7 @@ def is_dealt(statement: ir.Statement) -> bool:
         return False
     if isinstance(statement, ir.TileOperator):
         return {root(region.buffer).scope for region in statement.effects().writes} != {"local"}
-    return any(root(buffer).scope != "local" for buffer in all_written(ir.Seq((statement,))))
+    return any(buffer.scope != "local" for buffer in touched(statement).writes)
 
 
 def is_together(statement: ir.Statement) -> bool:
@@ -33,15 +33,15 @@ def is_together(statement: ir.Statement) -> bool:
 def is_shared_work(statement: ir.Statement) -> bool:
     """Whether threads divide a statement among them; copies that one thread gives to the engine are none."""
     if isinstance(statement, ir.Parallel):
-        touched = [node.buffer for node in find(statement, ir.Load, ir.Store)]
+        buffers = [node.buffer for node in find(statement, ir.Load, ir.Store)]
     elif isinstance(statement, ir.TileOperator):
         effects = statement.effects()
-        touched = [region.buffer for region in (*effects.reads, *effects.writes)]
+        buffers = [region.buffer for region in (*effects.reads, *effects.writes)]
         if isinstance(statement, Copy) and (statement.by_hand or statement.schedule.by_engine):
             return False
     else:
         return False
-    return any(root(buffer).scope in ("fragment", "shared") for buffer in touched)
+    return any(root(buffer).scope in ("fragment", "shared") for buffer in buffers)
 
 
 def agree(bodies: Iterable[frozenset[int]], further: Iterable[frozenset[int]]) -> bool:
@@ -65,20 +65,10 @@ def in_order(bodies: Mapping[frozenset[int], Sequence[ir.Seq]], further: Mapping
 
 def hands_on(one: ir.Seq, other: ir.Seq) -> bool:
     """Whether one part changes shared tiles that another uses, or tensors that it reads."""
-    written = {root(buffer) for buffer in all_written(one)}
-    used = {root(buffer) for buffer in find(other, ir.Buffer)}
-    read = {root(load.buffer) for load in find(other, ir.Load)}
-    read.update(root(part.buffer) for node in find(other, ir.TileOperator) for part in _brought(node))
-    return any(buffer.scope == "shared" for buffer in written & used) or any(
-        buffer.scope == "global" for buffer in written & read
+    written, used = touched(one).writes, touched(other, combining=False)
+    return any(buffer.scope == "shared" for buffer in written & used.all) or any(
+        buffer.scope == "global" for buffer in written & used.reads
     )
-
-
-def _brought(operator: ir.TileOperator) -> Sequence[ir.Region]:
-    """What an operator reads; atomics of several warps add up in any order."""
-    effects = operator.effects()
-    changed = {root(region.buffer) for region in effects.writes} if isinstance(operator, Atomic) else set()
-    return [region for region in effects.reads if root(region.buffer) not in changed]
 
 
 def waits(part: ir.Seq, signals: bool = True) -> bool:

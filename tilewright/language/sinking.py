@@ -8,10 +8,10 @@ own there too, and so do scalars that some role changes and all threads read beh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir import find, fresh, own_writes, root, substitute
+from tilewright.ir import find, fresh, root, substitute, touched
 from tilewright.ir import nodes as ir
 from tilewright.language.mistakes import MisplacedRole
 
@@ -81,14 +81,14 @@ class Sink:
         Whatever else is left out is what each thread has, in the roles as before them; a fragment that is left out is
         refused there.
         """
-        written = [{one for one in map(root, all_written(body)) if one.scope not in PRIVATE} for body in bodies]
+        written = [{one for one in touched(body).writes if one.scope not in PRIVATE} for body in bodies]
         while True:
             stuck: set[ir.Buffer | ir.Var] = set()
             needs = [self._needs(self.before, body, own) for body in bodies]
             changed: set[ir.Buffer | ir.Var] = set()
             for one in reversed(self.before):
                 made, reads = _made(one), mentioned(one) - own
-                others = {root(buffer) for buffer in _written(one)} - own
+                others = touched(one).writes - own
                 elsewhere = {
                     tile
                     for of, need in enumerate(needs)
@@ -111,8 +111,7 @@ class Sink:
     @staticmethod
     def _crossing(bodies: Sequence[ir.Seq], after: Sequence[ir.Statement]) -> set[ir.Buffer]:
         """What a thread sets in its role and reads behind it: a copy of the role's own would be lost."""
-        written = {root(buffer) for body in bodies for buffer in all_written(body)}
-        found = {one for one in written if one.scope in PRIVATE}
+        found = {one for body in bodies for one in touched(body).writes if one.scope in PRIVATE}
         first = {one: next((user for user in after if one in mentioned(user)), None) for one in found}
         return {one for one, user in first.items() if user is not None and not _overwrites(user, one)}
 
@@ -123,14 +122,14 @@ class Sink:
         bodies = [list(role.body.statements) for role in roles.roles]
         after: list[ir.Statement] = []
         for one in self.after:
-            touched = mentioned(one) & own
-            held = {node for node in touched if isinstance(node, ir.Buffer) and node.scope == "fragment"}
-            owners = [number for number, used in enumerate(users) if not held.isdisjoint(used)]
+            used = mentioned(one) & own
+            held = {node for node in used if isinstance(node, ir.Buffer) and node.scope == "fragment"}
+            owners = [number for number, of_role in enumerate(users) if not held.isdisjoint(of_role)]
             tiles = [node for node in find(one, ir.Buffer) if root(node).scope in ("shared", "barrier")]
             goes_on = len(owners) == 1 and not tiles and isinstance(one, (ir.TileOperator, ir.Parallel, ir.For, ir.If))
             if goes_on and not _follows(one, after):
                 bodies[owners[0]].append(one)
-                users[owners[0]] |= touched
+                users[owners[0]] |= used
             else:
                 after.append(one)
         return [replace(role.body, statements=tuple(body)) for role, body in zip(roles.roles, bodies)], after
@@ -149,7 +148,7 @@ class Sink:
         """The same, where each of them makes nothing else."""
         found = self._needs(before, body, own)
         for one in found:
-            others = {root(buffer) for buffer in _written(one)} - own
+            others = touched(one).writes - own
             if others:
                 raise MisplacedRole(
                     f"this prepares what some warps use alone ({_names(_made(one) & own)}) and writes {_names(others)}",
@@ -171,11 +170,11 @@ def _synchronises(statement: ir.Statement) -> bool:
 
 def _follows(statement: ir.Statement, earlier: Sequence[ir.Statement]) -> bool:
     """Whether a statement needs what stands before it to be done first: its values, its reads, or that threads meet."""
-    touched, written = mentioned(statement), _made(statement)
+    used, made = mentioned(statement), _made(statement)
     in_memory = any(root(node).scope == "global" for node in find(statement, ir.Buffer))
     return any(
-        not touched.isdisjoint(_made(one))
-        or not written.isdisjoint(mentioned(one))
+        not used.isdisjoint(_made(one))
+        or not made.isdisjoint(mentioned(one))
         or (in_memory and any(node.function in TOGETHER for node in find(one, ir.Call)))
         for one in earlier
     )
@@ -202,16 +201,7 @@ def _made(statement: ir.Statement) -> set[ir.Buffer | ir.Var]:
         return {statement.var}
     if isinstance(statement, ir.Allocate):
         return {statement.buffer}
-    return {root(buffer) for buffer in _written(statement)}
-
-
-def _written(statement: ir.Statement) -> Iterator[ir.Buffer]:
-    for node in find(statement, ir.Statement):
-        yield from own_writes(node)
-
-
-def all_written(body: ir.Seq) -> list[ir.Buffer]:
-    return [buffer for one in body.statements for buffer in _written(one)]
+    return set(touched(statement).writes)
 
 
 def mentioned(statement: ir.Statement) -> set[ir.Buffer | ir.Var]:

@@ -143,7 +143,7 @@ class Matmul(WeightForms):
         if calls is not None and self._emulated(A) is None:
             tensors = {"x": A, "bias": given.bias, "out": given.output}
             tensors |= {"activation_scales": a_scale, "residual": residual}
-            product.met(calls, arguments, tensors)
+            product.remember(calls, arguments, tensors)
         return result
 
     __call__ = forward

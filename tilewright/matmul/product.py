@@ -88,7 +88,7 @@ def quant_matmul(
     result = product.run()
     if is_known:
         tensors = {"x": x, "activation_scales": activation_scales, "bias": bias, "residual": residual, "out": out}
-        product.met(weight.calls, arguments, tensors)
+        product.remember(weight.calls, arguments, tensors)
     return result
 
 
@@ -189,7 +189,7 @@ class Product:
             self.prepared(self.operands)
         return self._made.settle()
 
-    def met(self, calls: Products, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
+    def remember(self, calls: Products, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
         """Let known calls take notice of this one, which has run and is known by its `arguments`: the second of its
         kind is written down. `tensors` are those among them in their order, by their names in `quant_matmul`."""
         if self._is_direct and self.operands.activations.shape[0] and calls.is_second(arguments):

@@ -49,7 +49,7 @@ def replay(prepared: Ready, operands: Operands, made: Result, passed: Mapping[st
     return writer.function()
 
 
-HANDED = -1
+WORKSPACE = -1
 """The piece of a stream's memory in which kernels hand something to one another."""
 
 APART = 256
@@ -70,9 +70,9 @@ class _Writer:
             if (px | p2 | p3) & 15: return MISSED
             out = allocate(shape_out, strides_out, dtype_out)
             pout = out.data_ptr()
-            handed = memory(HANDED, 4352, index, stream(index))
-            launch(px, handed, handed + 4096)
-            launch1(handed, p2, handed + 4096, p3, pout)
+            workspace = memory(WORKSPACE, 4352, index, stream(index))
+            launch(px, workspace, workspace + 4096)
+            launch1(workspace, p2, workspace + 4096, p3, pout)
             return out
     """
 
@@ -94,7 +94,7 @@ class _Writer:
             for name in [name for name in passed if name != "out"]:
                 self.steps.keep_apart(name, "out")
         self.launched = list[tuple[object, list[str]]]()
-        self.handed: list[tuple[Array, int]] = []
+        self.between: list[tuple[Array, int]] = []
         """What kernels hand to one another on a GPU: a tensor like it, and where it begins."""
 
     def launch(self, kernel: Kernel, arguments: Sequence[object], again: Sequence[object]) -> bool:
@@ -132,11 +132,11 @@ class _Writer:
         elif not written:
             return None
         elif self._on_gpu:
-            begins = sum(-(-like.nbytes // APART) * APART for like, _ in self.handed)
-            text = f"handed + {begins}"
-            self.handed.append((value, begins))
+            begins = sum(-(-like.nbytes // APART) * APART for like, _ in self.between)
+            text = f"workspace + {begins}"
+            self.between.append((value, begins))
         else:
-            text = self.steps.make(f"handed{len(self.steps.made)}", value)
+            text = self.steps.make(f"workspace{len(self.steps.made)}", value)
         self.addresses[address_of(value)] = text
         return text
 
@@ -146,12 +146,12 @@ class _Writer:
         if made is not None:
             return made
         steps, index = self.steps, self.device.index if self.device is not None else None
-        if self.handed:
-            like, begins = self.handed[-1]
+        if self.between:
+            like, begins = self.between[-1]
             torch = sys.modules["torch"]
             steps.names |= {"memory": MEMORY.address, "stream": torch._C._cuda_getCurrentRawStream}
-            steps.names |= {"HANDED": HANDED, "index": index}
-            steps.made.append(f"handed = memory(HANDED, {begins + like.nbytes}, index, stream(index))")
+            steps.names |= {"WORKSPACE": WORKSPACE, "index": index}
+            steps.made.append(f"workspace = memory(WORKSPACE, {begins + like.nbytes}, index, stream(index))")
         if self._on_gpu and sys.modules["torch"].cuda.device_count() > 1:
             steps.on_device(sys.modules["torch"].cuda.current_device, index)
         return steps.plan("out"), False

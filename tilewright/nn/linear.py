@@ -288,7 +288,7 @@ class Linear(HeldWeight, torch.nn.Linear):  # type: ignore[misc]  # whose weight
         result = product.run()
         self._settle()
         if output is None and x is given and not (self.bias is not None and self.bias.requires_grad):
-            product.met(self._calls, (x,), {"x": x})
+            product.remember(self._calls, (x,), {"x": x})
         return result
 
     def tune(
