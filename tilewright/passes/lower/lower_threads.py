@@ -37,9 +37,7 @@ from itertools import groupby
 from tilewright.errors import TilewrightError
 from tilewright.interpreter.varying import PRIVATE, find_varying, is_exchange
 from tilewright.ir import (
-    BOOL,
     INTRINSICS,
-    Rewriter,
     changed,
     children,
     find,
@@ -51,6 +49,7 @@ from tilewright.ir import (
     substitute,
     updates,
     walk,
+    without_jumps,
 )
 from tilewright.ir import nodes as ir
 from tilewright.passes import Context, fresh, linear_thread, map_kernels, reads_nothing, redirected
@@ -132,7 +131,7 @@ class _Threads:
         while found := {*find_varying(self.kernel_node, self.names).names, *self._own_memory(body)} - self.names:
             self.names |= found
         if holds(body, ir.Return) and self._leave_apart(body, (ir.Return,)):
-            self.running = ir.Buffer("running", (self.kernel_node.num_threads,), BOOL, "local")
+            self.running = ir.Buffer("running", (self.kernel_node.num_threads,), ir.BOOL, "local")
         made = self.sequence(body)
         if self.running is not None:
             start = self._over_threads([ir.Store(self.running, (self.number,), ir.const(True))], first=True)
@@ -290,7 +289,7 @@ class _Threads:
     def _once(self, branch: ir.If) -> list[ir.Statement]:
         """Work of the whole block under a condition of its threads: done once where any of them asks for it."""
         made: list[ir.Statement] = []
-        opposite = ir.Unary(BOOL, "not", branch.condition)
+        opposite = ir.Unary(ir.BOOL, "not", branch.condition)
         for condition, body in ((branch.condition, branch.then), (opposite, branch.otherwise)):
             if body is None:
                 continue
@@ -300,7 +299,7 @@ class _Threads:
 
     def _any_thread(self, name: str, condition: ir.Expr, first: bool = False) -> tuple[ir.Expr, list[ir.Statement]]:
         """Whether a condition holds for any thread, and what finds that out."""
-        found = ir.Buffer(name, (1,), BOOL, "scalar")
+        found = ir.Buffer(name, (1,), ir.BOOL, "scalar")
         note = ir.If(condition, ir.seq(ir.Store(found, (ir.const(0),), ir.const(True))))
         return ir.load(found, 0), [ir.Allocate(found, ir.const(False)), self._over_threads([note], first)]
 
@@ -329,7 +328,7 @@ class _Threads:
         made = [*before, self._over_threads(body)]
         if self.running is not None and any(holds(one, ir.Return) for one in body):  # the block is done with the last
             left, noted = self._any_thread("left", ir.load(self.running, self.number), first=True)
-            made += [*noted, ir.If(ir.Unary(BOOL, "not", left), ir.seq(ir.Return()), span=body[0].span)]
+            made += [*noted, ir.If(ir.Unary(ir.BOOL, "not", left), ir.seq(ir.Return()), span=body[0].span)]
         return made
 
     def _over_threads(self, body: list[ir.Statement], first: bool = False) -> ir.Statement:
@@ -340,8 +339,8 @@ class _Threads:
         placed = [self._kept_value(one) for one in self.kept if one in tensors]
         statements: list[ir.Statement] = [*recomputed, *placed, *body]
         if self.running is not None and not first:
-            leave = _Leave(self.running, self.number)
-            statements = [ir.If(ir.load(self.running, self.number), leave(ir.seq(statements)))]
+            runs = ir.load(self.running, self.number)
+            statements = [ir.If(runs, ir.seq(*without_jumps(statements, {ir.Return: (runs,)})))]
         made = ir.Seq(tuple(statements))
         wider = dict(self.expanded)
         for view in find(made, ir.Buffer):
@@ -349,8 +348,8 @@ class _Threads:
                 shape = (self.kernel_node.num_threads, *view.shape)
                 wider[view] = replace(view, shape=shape, scope="local", source=self.expanded[root(view)])
         made = redirected(made, {one: (wide, self.number) for one, wide in wider.items()})
-        kind = "serial" if holds(made, ir.Return, ir.Continue) else "vectorize"
-        return self._nest(made, kind)
+        in_order = any(holds(one, ir.Return, ir.Continue) for one in body)
+        return self._nest(made, "serial" if in_order else "vectorize")
 
     def _needed(self, used: Iterable[ir.Var]) -> list[ir.Var]:
         """Names from earlier loops that `used` ones rest on, in an order in which they can be computed."""
@@ -385,27 +384,6 @@ class _Threads:
             inner = made if isinstance(made, ir.Seq) else ir.Seq((made,))
             made = ir.counted(var, count, inner, kind if depth == 0 else "serial")
         return fresh(made)
-
-
-class _Leave(Rewriter):
-    """Replaces the end of a thread by going on to the next one, noting that it is done."""
-
-    def __init__(self, running: ir.Buffer, thread: ir.Expr) -> None:
-        self.running, self.thread, self.in_loop = running, thread, False
-
-    def visit_Return(self, end: ir.Return) -> ir.Seq:
-        noted = ir.Store(self.running, (self.thread,), ir.const(False), span=end.span)
-        return ir.Seq((noted, ir.Break() if self.in_loop else ir.Continue()))
-
-    def visit_For(self, loop: ir.For | ir.While) -> ir.Statement:
-        if not holds(loop, ir.Return):
-            return loop
-        with having(self, in_loop=True):
-            made: ir.Statement = self.generic(loop)
-        done = ir.Unary(BOOL, "not", ir.load(self.running, self.thread))
-        return ir.Seq((made, ir.If(done, ir.seq(ir.Break() if self.in_loop else ir.Continue()))))
-
-    visit_While = visit_For
 
 
 def _below(statement: ir.Statement) -> Iterator[ir.Statement]:

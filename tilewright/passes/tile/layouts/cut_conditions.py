@@ -21,10 +21,10 @@ threads iterate until the last one has left, and only those still in the loop ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tilewright.ir import BOOL, UPDATES, find, holds, key, leaving
+from tilewright.ir import BOOL, UPDATES, find, holds, key, leaving, without_jumps
 from tilewright.ir import nodes as ir
 from tilewright.passes.scoped import negated, reads_nothing
 
@@ -96,35 +96,12 @@ def masked_loop(loop: ir.For | ir.While, asked: ir.Var | None) -> Iterator[ir.St
     yield from vote()
     if here in notes:
         bound.append(ir.Store(here, place, ir.const(True)))
-    iteration = ir.seq(*bound, *_staying(loop.body.statements, going, here))
+    goes_on, stays = ir.load(going, 0), ir.load(here, 0)
+    flags = {ir.Break: (goes_on, stays), ir.Continue: (stays,)}
+    iteration = ir.seq(*bound, *without_jumps(loop.body.statements, flags))
     again = ir.seq(*further, going_on)
-    body = ir.seq(
-        ir.If(ir.load(going, 0), iteration, span=loop.span), ir.If(ir.load(going, 0), again, span=loop.span), *vote()
-    )
+    body = ir.seq(ir.If(goes_on, iteration, span=loop.span), ir.If(goes_on, again, span=loop.span), *vote())
     yield ir.While(ir.load(anybody, 0), body, span=loop.span)
-
-
-def _staying(statements: Sequence[ir.Statement], going: ir.Buffer, here: ir.Buffer) -> Iterator[ir.Statement]:
-    """The body of an iteration; `break` and `continue` become flags."""
-    place = (ir.const(0),)
-    for position, one in enumerate(statements):
-        if isinstance(one, (ir.Break, ir.Continue)):
-            left = (going, here) if isinstance(one, ir.Break) else (here,)
-            yield from (ir.Store(note, place, ir.const(False), span=one.span) for note in left)
-            return
-        if not any(leaving(one)):
-            yield one
-            continue
-        if isinstance(one, ir.If):
-            then = ir.seq(*_staying(one.then.statements, going, here))
-            otherwise = None if one.otherwise is None else ir.seq(*_staying(one.otherwise.statements, going, here))
-            yield replace(one, then=then, otherwise=otherwise)
-        else:
-            assert isinstance(one, ir.Seq), one
-            yield ir.seq(*_staying(one.statements, going, here))
-        rest = ir.seq(*_staying(statements[position + 1 :], going, here))
-        yield ir.If(ir.load(here, 0), rest, span=one.span)
-        return
 
 
 def joined(body: ir.Seq) -> Iterator[ir.Statement]:
