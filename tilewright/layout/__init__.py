@@ -13,8 +13,8 @@ from tilewright.layout.threads import *
 __all__ = [
     "CHUNK_BYTES", "LINE_BYTES", "MEMORY", "NOTHING", "PATTERN_ROWS", "PLACES", "REGISTER", "THREAD", "AnyLayout",
     "Digit", "Field", "Layout", "RecordLayout", "Swizzle", "TableLayout", "bank_conflicts", "broadcast",
-    "byte_swizzle", "column_major", "common_vector", "compacted", "compose", "conflict_free", "core_matrices",
-    "divide", "expand", "fragment_conflicts", "from_function", "from_tables", "from_thread_and_index", "holds",
+    "byte_swizzle", "column_major", "common_vector", "compacted",
+    "divide", "expand", "from_function", "from_tables", "from_thread_and_index", "holds",
     "invert", "padded", "partial", "permuted", "product", "reduced", "register_of", "repeat", "replicate",
     "row_major", "shared_rows", "spread", "strided", "summed", "swizzled", "vector_width",
     "warp_conflicts",

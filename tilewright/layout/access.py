@@ -109,23 +109,6 @@ def warp_conflicts(
     return bank_conflicts(offsets * bits // 8, max(1, elements * bits // 8), banks)
 
 
-def fragment_conflicts(fragment: Layout, memory: AnyLayout, bits: int, *, warp: int, banks: int) -> int:
-    """The most extra passes that any access takes when a warp moves a fragment to or from memory.
-
-    Every access moves as many elements a thread as `common_vector` allows.
-    """
-    width, dimension = common_vector(fragment, memory, bits)
-    starts = _starts(fragment, width, dimension)
-    worst = 0
-    for first in range(0, fragment.extent("thread"), warp):
-        for register in range(0, fragment.extent(REGISTER), width):
-            lanes = [starts[t, register] for t in range(first, first + warp) if (t, register) in starts]
-            if lanes:
-                points = np.array(lanes).T
-                worst = max(worst, warp_conflicts(memory, list(points), bits, width, banks=banks))
-    return worst
-
-
 def _starts(fragment: Layout, width: int, dimension: int) -> dict[tuple[int, int], tuple[int, ...]]:
     """The element that each thread holds in each register where an access starts."""
     threads, registers = fragment.table("thread").reshape(-1), fragment.table(REGISTER).reshape(-1)

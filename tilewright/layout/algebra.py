@@ -1,8 +1,7 @@
-"""The algebra of layouts: compose, invert, expand by stages, divide by an atom, multiply, replicate, reduce."""
+"""The algebra of layouts: invert, expand by stages, divide by an atom, multiply, replicate, reduce."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -212,75 +211,3 @@ def invert(layout: Layout) -> Layout:
         stride *= extent_of(dimension)
     ordered = (sorted(found, key=lambda pair: pair[0]) for found in by_place.values())
     return Layout(tuple(tuple(one for _, one in found) for found in ordered))
-
-
-def compose(outer: Layout, inner: Layout) -> AnyLayout:
-    """``outer`` after ``inner``: where the elements of `inner`'s tile live, if its memory is `outer`'s tile, row-major.
-
-    Raises
-    ------
-    InvalidLayout : `inner` reaches beyond `outer`'s tile.
-    """
-    if inner.places not in ((MEMORY,), ()):
-        raise InvalidLayout("the inner layout of a composition leads to threads or registers")
-    if inner.extent(MEMORY) > outer.size:
-        raise InvalidLayout(f"{inner} reaches beyond the {outer.size} elements of {outer}")
-    direct = _composed(outer, inner)
-    if direct is not None:
-        return direct
-    places = inner.table(MEMORY)
-    coordinates = np.unravel_index(places, outer.shape)
-    tables = {place: outer.offset(place, *coordinates) for place in outer.places}
-    return from_tables(inner.shape, tables, outer.replicas, outer.partials)
-
-
-def _composed(outer: Layout, inner: Layout) -> Layout | None:
-    """The composition digit by digit, where every digit of `inner` falls on whole digits of `outer`."""
-    if inner.swizzle is not None or inner.replicas or inner.partials:
-        return None
-    flat = [one for dimension in reversed(outer.digits) for one in dimension]
-    pieces: dict[int, Digit] = {}
-    weight = 1
-    for one in flat:
-        pieces[weight] = one
-        weight *= one.extent
-    used: list[tuple[int, int]] = []
-    dimensions = []
-    for dimension in inner.digits:
-        found: list[Digit] = []
-        for one in dimension:
-            parts = _through(pieces, one)
-            if parts is None:
-                return None
-            found.extend(parts)
-            used.append((one.stride, one.stride * one.extent))
-        dimensions.append(tuple(found))
-    spans = sorted(span for span in used if span[0])
-    if any(above < end for (_, end), (above, _) in itertools.pairwise(spans)):
-        return None  # digits of inner that carry into each other
-    return Layout(tuple(dimensions), outer.replicas, outer.partials, outer.swizzle)
-
-
-def _through(pieces: dict[int, Digit], one: Digit) -> list[Digit] | None:
-    """The digits of `outer`, by their weights in its row-major index, that a digit of `inner` runs through."""
-    if one.place == NOTHING:
-        return [one]
-    found: list[Digit] = []
-    position, left = one.stride, one.extent
-    for weight, piece in pieces.items():
-        if left == 1:
-            break
-        if weight * piece.extent <= position:
-            continue
-        if position % weight:
-            return None
-        skipped = position // weight
-        if piece.extent % skipped:
-            return None
-        available = piece.extent // skipped
-        taken = min(available, left)
-        if available % taken or left % taken:
-            return None
-        found.append(Digit(taken, piece.place, piece.stride * skipped))
-        position, left = position * taken, left // taken
-    return found if left == 1 else None

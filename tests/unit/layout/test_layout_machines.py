@@ -20,11 +20,8 @@ from tilewright.layout import (
     byte_swizzle,
     column_major,
     common_vector,
-    conflict_free,
-    core_matrices,
     divide,
     expand,
-    fragment_conflicts,
     from_function,
     from_tables,
     from_thread_and_index,
@@ -122,17 +119,6 @@ def test_narrow_boxes_are_padded_to_the_span() -> None:
     assert layout.extent(MEMORY) == 8 * 64 and not layout.is_bijective and layout.is_injective
 
 
-def test_unswizzled_wgmma_cores() -> None:
-    rows, columns = 64, 32
-    for rows_first in (False, True):
-        layout = core_matrices(rows, columns, 16, rows_first)
-        leading, stride = (rows * 16, 128) if rows_first else (128, columns * 2 // 16 * 128)
-        assert layout.is_bijective
-        for mn, k in np.ndindex(rows, columns):
-            byte = (mn // 8) * stride + (k * 2 // 16) * leading + (mn % 8) * 16 + k * 2 % 16
-            assert layout.offset(MEMORY, mn, k) * 2 == byte
-
-
 def ldmatrix_conflicts(layout: Layout | TableLayout, bits: int) -> int:
     """The worst of all ldmatrix.x1 whose eight lanes read consecutive rows of 16 bytes."""
     width = 128 // bits
@@ -143,16 +129,6 @@ def ldmatrix_conflicts(layout: Layout | TableLayout, bits: int) -> int:
         for row in range(0, rows, 8)
         for column in range(0, columns, width)
     )
-
-
-@pytest.mark.parametrize("columns", [16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256])
-@pytest.mark.parametrize("bits", [8, 16, 32])
-def test_matrix_rows_meet_no_bank_conflicts(columns: int, bits: int) -> None:
-    layout = conflict_free((16, columns), bits)
-    assert layout.is_injective
-    if columns * bits % 128 == 0:
-        assert ldmatrix_conflicts(layout, bits) == 0
-        assert vector_width(layout, bits) * bits == 128
 
 
 def test_plain_rows_do_meet_conflicts() -> None:
@@ -175,12 +151,8 @@ def test_bank_conflicts_by_the_book() -> None:
 
 
 def test_fragments_to_memory() -> None:
-    tile = conflict_free((16, 8), 16)
     assert common_vector(MMA_C, row_major((16, 8)), 16) == (2, 1)
     assert common_vector(MMA_C, column_major((16, 8)), 16) == (1, -1)
-    assert fragment_conflicts(MMA_C, row_major((16, 8)), 16, warp=32, banks=32) == 0
-    assert fragment_conflicts(MMA_C, row_major((16, 64)).with_swizzle(None), 16, warp=32, banks=32) == 7
-    assert fragment_conflicts(MMA_C, swizzled((16, 64), 16), 16, warp=32, banks=32) == 0 and tile.is_injective
 
 
 def test_authors_index_maps() -> None:

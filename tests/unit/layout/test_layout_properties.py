@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from dataclasses import replace
 
@@ -22,7 +21,6 @@ from tilewright.layout import (
     Swizzle,
     broadcast,
     compacted,
-    compose,
     divide,
     expand,
     from_function,
@@ -195,36 +193,6 @@ def test_inverse_of_swizzled_and_padded_memory(seed: int) -> None:
                 location = Const(INT32, int(made.offset(MEMORY, *point)))
                 found = [Analyzer().simplify(substitute(form, {at: location})) for form in symbolic]
                 assert tuple(form.value for form in found) == point
-
-
-@QUICK
-@given(SEEDS)
-def test_composition(seed: int) -> None:
-    source = Source(seed)
-    outer = source.bijective((THREAD, REGISTER, MEMORY))
-    if source.random.random() < 0.3:
-        outer = outer.with_swizzle(Swizzle(1, 0, 1))
-    flat = [outer.size]
-    for extent in (2, 3, 5):  # the same elements, in some other shape and order
-        if flat[-1] % extent == 0 and source.random.random() < 0.7:
-            flat[-1:] = [extent, flat[-1] // extent]
-    order = list(range(len(flat)))
-    source.random.shuffle(order)
-    strides = [math.prod(flat[at + 1 :]) for at in range(len(flat))]
-    inner = Layout(tuple((Digit(flat[at], MEMORY, strides[at]),) for at in order))
-    composed = compose(outer, inner)
-    assert composed.shape == inner.shape
-    for place in outer.places:
-        expected = outer.table(place).reshape(-1)[inner.table(MEMORY)]
-        assert (composed.table(place) == expected).all()
-
-
-@QUICK
-@given(SEEDS)
-def test_composition_with_the_inverse_is_the_identity(seed: int) -> None:
-    layout = Source(seed).bijective((MEMORY,))
-    back = compose(invert(layout), layout)
-    assert (back.table(MEMORY).reshape(-1) == np.arange(layout.size)).all()
 
 
 @QUICK
