@@ -22,25 +22,25 @@ FOLDER = ROOT / "docs" / "language"
 SUBJECTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "kernels": (
         "Kernels, grids and machines",
-        ("kernel", "launches", "trace", "macro", "machines", "choices", "tile_schedulers", "direct"),
+        ("kernel", "launches", "trace", "macro", "choices", "tile_schedulers", "direct"),
     ),
     "tensors": ("Tensors and sizes", ("tensors",)),
     "memory": ("Tiles and variables", ("memory", "reducers")),
     "tiles": (
         "Tile operators",
-        ("tile_ops", "decoding", "reductions", "positions", "convolution", "sparse_products", "scaled_products"),
+        ("tile_ops", "decoding", "reductions", "convolution", "sparse_products", "scaled_products"),
     ),
-    "loops": ("Loops and branches", ("loops", "branch_words")),
+    "loops": ("Loops and branches", ("loops",)),
     "scalars": ("Scalars", ("math", "conversions", "operators", "directed_rounding", "vectors", "wide_words")),
     "atomics": ("Atomics", ("atomics",)),
     "threads": ("Threads and warps", ("warps", "thread_words", "matrix_words", "random_numbers")),
     "barriers": (
         "Barriers, warp specialisation and asynchronous copies",
-        ("barriers", "warpgroups", "transfers", "roles", "ordering", "schedules"),
+        ("barriers", "warpgroups", "transfers", "roles", "schedules"),
     ),
     "hints": (
         "Hints, checks and foreign code",
-        ("annotations", "layouts", "debug", "external", "source_kernels", "older_words"),
+        ("annotations", "layouts", "external", "source_kernels", "older_words"),
     ),
     "types": ("Number types", ()),
 }

@@ -14,9 +14,8 @@ from typing import Any
 
 from tilewright.errors import TilewrightError, WrongArgumentDevice, an, near
 from tilewright.ir.nodes import Function
-from tilewright.language.choices import Choice
+from tilewright.language.choices import Choice, traced_for
 from tilewright.language.direct import Declaration, DirectFunction, is_factory
-from tilewright.language.machines import traced_for
 from tilewright.language.mistakes import WrongArguments
 from tilewright.language.trace import PrimFunc
 from tilewright.machine.arch import Arch

@@ -13,9 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tilewright.errors import InternalError
-from tilewright.ir import DType, dtypes
-from tilewright.ir.extremes import GREATEST, LEAST
-from tilewright.ops.rounding import cast_array, round_float, wrap
+from tilewright.ir import GREATEST, LEAST, DType, dtypes
+from tilewright.ops import cast_array, round_float, wrap
 
 Numbers: TypeAlias = Any
 """What stands for a value: NumPy's arrays, its single numbers and Python's have no type in common."""

@@ -16,8 +16,7 @@ import numpy as np
 from tilewright.errors import AssertionFailed, InternalError, TilewrightError, WrongAssumption
 from tilewright.interpreter import calls, collectives
 from tilewright.interpreter.arithmetic import Numbers, binary
-from tilewright.interpreter.barriers import WAITING_CALLS
-from tilewright.interpreter.channels import ChannelState
+from tilewright.interpreter.barriers import WAITING_CALLS, ChannelState
 from tilewright.interpreter.clusters import copy_between_blocks, copy_for_blocks
 from tilewright.interpreter.iterations import IterationConflicts, read_and_stored, sums_in
 from tilewright.interpreter.lines import Lines, Steps

@@ -19,14 +19,12 @@ from tilewright.errors import near
 from tilewright.ir import dtypes as _dtypes
 from tilewright.language import (  # for the words that they have
     barriers,
-    branch_words,
     convolution,
     directed_rounding,
     external,
     matrix_words,
     older_words,
     other_names,
-    positions,
     random_numbers,
     reducers,
     scaled_products,
@@ -45,13 +43,13 @@ from tilewright.language.annotations import (
     annotate_restrict_buffers,
     annotate_safe_value,
     assume,
+    device_assert,
     func_attr,
     use_swizzle,
 )
 from tilewright.language.atomics import atomic_addx2, atomic_addx4, atomic_load, atomic_store
-from tilewright.language.choices import suited
+from tilewright.language.choices import machine, suited, traced_for
 from tilewright.language.conversions import Cast, cast, infinity, max_value, min_value, reinterpret
-from tilewright.language.debug import device_assert
 from tilewright.language.decoding import decode, unpack
 from tilewright.language.direct import Declaration, DirectFunction, Parameter, is_factory
 from tilewright.language.dtypes import TYPES, NumberType, dtype
@@ -81,7 +79,6 @@ from tilewright.language.loops import (
     unroll,
     vectorized,
 )
-from tilewright.language.machines import machine, traced_for
 from tilewright.language.macro import Ref, inline, macro
 from tilewright.language.math import (
     Select,
@@ -115,7 +112,6 @@ from tilewright.language.memory import (
     view,
 )
 from tilewright.language.mistakes import UnknownName
-from tilewright.language.ordering import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 from tilewright.language.recording import WORDS, expression_here
 from tilewright.language.reductions import all_of, any_of, cummax, cumsum, reduce
 from tilewright.language.roles import channel, role, roles, wait_wgmma, wgmma_gemm
@@ -136,6 +132,7 @@ from tilewright.language.tile_ops import GemmWarpPolicy, clear, copy, evaluate, 
 from tilewright.language.tile_schedulers import BaseTileScheduler, PersistentTileScheduler
 from tilewright.language.trace import PrimFunc, prim_func
 from tilewright.language.vectors import Broadcast, Ramp
+from tilewright.language.warpgroups import end_turns, pass_turn, pdl_sync, pdl_trigger, take_turn
 
 Buffer = Tensor
 Serial, Unroll, Vectorized = serial, unroll, vectorized

@@ -155,7 +155,7 @@ class WhileLoop:
 F = TypeVar("F", bound=Callable[..., object])
 
 BUILTINS: dict[int, Callable[..., Any]] = {}
-"""Stand-ins for built-in functions that can act on symbolic values; filled by `math.py`, `debug.py`, `loops.py`."""
+"""Stand-ins for built-in functions that can act on symbolic values; filled by `math`, `annotations`, `loops`."""
 
 
 def stand_in(name: str) -> Callable[[F], F]:

@@ -1,8 +1,11 @@
-"""`T.suited`: compile-time values that suit the sizes of a call, though the kernel serves any."""
+"""What a kernel's compile-time values may depend on: `T.suited`, the sizes of a call, though the kernel serves any;
+`T.machine`, what it is traced for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +13,7 @@ from tilewright.ir.nodes import Var
 from tilewright.language.mistakes_of_scopes import ChoiceNotKnown, ConstOutsideDirect
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.recording import current, word
+from tilewright.machine.arch import Arch
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +74,28 @@ def _named(size: object) -> str | int:
     if isinstance(size, int) and not isinstance(size, bool):
         return size
     raise ChoiceNotKnown(f"a size is {describe(size)}, but should be a symbol of T.dynamic or a number")
+
+
+_MACHINE: ContextVar[Arch | None] = ContextVar("machine", default=None)
+
+
+def machine() -> Arch | None:
+    """The machine that a kernel is being compiled for; None where it is only traced.
+
+    A kernel's sizes may depend on it, its results should not.
+
+    Examples
+    --------
+    >>> block = 128 if T.machine() and T.machine().has("wgmma") else 64     # doctest: +SKIP
+    """
+    return _MACHINE.get()
+
+
+@contextmanager
+def traced_for(arch: Arch) -> Iterator[None]:
+    """What is traced inside is for a machine."""
+    token = _MACHINE.set(arch)
+    try:
+        yield
+    finally:
+        _MACHINE.reset(token)

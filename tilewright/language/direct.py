@@ -24,12 +24,12 @@ from typing import Any
 
 from tilewright.errors import Span, TilewrightError
 from tilewright.ir import DType, Var
-from tilewright.language.bodies import annotated_in_body, body_facts
 from tilewright.language.choices import Choice
 from tilewright.language.mistakes import SymbolicCondition, SymbolicConstant
 from tilewright.language.mistakes_of_scopes import MissingAnnotation, NumberInBody, SizeMismatch, UnboundSize
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.recording import Builder, mismatch, parameters_span
+from tilewright.language.source import annotated_in_body, body_facts
 from tilewright.language.tensors import PointerAnnotation, TensorType
 from tilewright.language.trace import (
     PrimFunc,

@@ -15,8 +15,8 @@ from tilewright.ir import BOOL, INT32, UINT8, UINT32, Call, Const, DType, Evalua
 from tilewright.ir.intrinsics import declare_product
 from tilewright.language.branches import is_symbolic
 from tilewright.language.buffers import BufferProxy, RegionProxy, region_of, row
+from tilewright.language.choices import machine
 from tilewright.language.external import access_ptr
-from tilewright.language.machines import machine
 from tilewright.language.memory import alloc_shared, view
 from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_that, describe, known_value

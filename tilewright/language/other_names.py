@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.ir.nodes import Expr
 from tilewright.language.barriers import mbarrier_arrive, mbarrier_arrive_expect_tx, sync_threads, sync_warp
@@ -42,40 +41,6 @@ def truncdiv(a: Value, b: Value) -> Value:
     return if_then_else(((a < 0) == (b < 0)) | (a == down * b), down, down + 1)
 
 
-truncmod = made_word(
-    lambda a, b: a - truncdiv(a, b) * b,
-    "truncmod",
-    "The remainder of `truncdiv`: it has the sign of `a`.",
-    {"a, b": "integers; by 0 is the author's mistake."},
-    "N[i] = T.truncmod(N[i], 4)",
-)
-likely = made_word(
-    lambda cond: cond,
-    "likely",
-    "The condition: the compiler has no use for branch probabilities.",
-    {"cond": "a condition."},
-    "if T.likely(i < 60):",
-    "    N[i] = 1",
-)
-fmul = made_word(
-    lambda x, y: x * y,
-    "fmul",
-    "``x * y``, rounded by itself, as every product is.",
-    {"x, y": "floats."},
-    "C[i, 0] = T.fmul(A[i, 0], B[i, 0])",
-)
-
-
-call_pure_extern = made_word(
-    lambda dtype, func_name, *args: call_extern(dtype, func_name, *args),
-    "call_pure_extern",
-    "`call_extern` of a function without side effects.",
-    {"dtype, func_name, args": "as those of `call_extern`."},
-    'T.import_source("__device__ float twice(float x) { return 2 * x; }")',
-    'C[tx // 64, tx % 64] = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])',
-)
-
-
 @word
 def tvm_storage_sync(storage_scope: object) -> None:
     """`sync_threads`, or `sync_warp` for ``"warp"``.
@@ -94,54 +59,7 @@ def tvm_storage_sync(storage_scope: object) -> None:
     (sync_warp if storage_scope == "warp" else sync_threads)()
 
 
-allocate = made_word(
-    lambda shape, dtype="float32", scope="global", annotations=None: alloc_buffer(shape, dtype, scope),
-    "allocate",
-    "`alloc_buffer` under TVM's name.",
-    {"shape, dtype, scope": "as those of `alloc_buffer`.", "annotations": "accepted for TVM's sake."},
-    'scratch = T.allocate((64, 64), "float32", scope="shared")',
-    "T.copy(A, scratch)",
-)
-
-
 # Registers, barriers, clusters --------------------------------------------------------------------
-
-
-_REGISTERS = {"reg_count": "a multiple of 8 from 24 to 256."}
-
-inc_max_nreg = made_word(
-    lambda reg_count: set_max_nreg(reg_count, 1),
-    "inc_max_nreg",
-    "`set_max_nreg` with more registers than at launch.",
-    _REGISTERS,
-)
-dec_max_nreg = made_word(
-    lambda reg_count: set_max_nreg(reg_count, 0),
-    "dec_max_nreg",
-    "`set_max_nreg` with fewer registers than at launch.",
-    _REGISTERS,
-)
-ptx_arrive_cluster_barrier = made_word(
-    lambda mbarrier, cta_id: mbarrier_arrive(mbarrier, cta_id),
-    "ptx_arrive_cluster_barrier",
-    "`mbarrier_arrive` at the barrier of another block of the cluster.",
-    {"mbarrier, cta_id": "as those of `mbarrier_arrive`."},
-)
-ptx_arrive_barrier_expect_tx = made_word(
-    lambda barrier, count: mbarrier_arrive_expect_tx(barrier, count),
-    "ptx_arrive_barrier_expect_tx",
-    "`mbarrier_arrive_expect_tx` under TVM's name.",
-    {"barrier_id": "a barrier.", "byte_count": "bytes that are announced."},
-)
-
-
-get_cluster_size = made_word(
-    lambda: math.prod(get_cluster_dims()),
-    "get_cluster_size",
-    "How many blocks a cluster has; 1 where there are none.",
-    {},
-    "C[tx // 64, tx % 64] = T.get_cluster_size()",
-)
 
 
 @word
@@ -160,15 +78,6 @@ def get_cluster_id(dim: int = 0) -> Value:
     return blocks[dim] // get_cluster_dims()[dim] if dim < len(blocks) else 0
 
 
-get_cluster_ids = made_word(
-    lambda: [get_cluster_id(dim) for dim in range(len(get_block_bindings()))],
-    "get_cluster_ids",
-    "`get_cluster_id` along every dimension of the grid.",
-    {},
-    "C[tx // 64, tx % 64] = T.get_cluster_ids()[0]",
-)
-
-
 @word
 def get_cluster_extent(dim: int = 0) -> Value:
     """How many clusters there are along a dimension of the grid.
@@ -185,33 +94,12 @@ def get_cluster_extent(dim: int = 0) -> Value:
     return ceildiv(blocks[dim], get_cluster_dims()[dim]) if dim < len(blocks) else 1
 
 
-get_cluster_extents = made_word(
-    lambda: [get_cluster_extent(dim) for dim in range(3)],
-    "get_cluster_extents",
-    "`get_cluster_extent` along all three dimensions.",
-    {},
-    "C[tx // 64, tx % 64] = T.get_cluster_extents()[2]",
-)
-
-
 # Products by warpgroups ---------------------------------------------------------------------------
 
 
-def _nothing(name: str, sentence: str) -> Any:
-    """A function without effect: the compiler does by itself what it asks for."""
-
-    def call() -> None:
-        in_kernel(f"T.{name}")
-
-    return made_word(call, name, sentence, {}, f"T.{name}()")
-
-
-warpgroup_arrive = _nothing(
-    "warpgroup_arrive", "Accepted for TileLang's sake: the compiler orders what products that run asynchronously read."
-)
-warpgroup_commit_batch = _nothing(
-    "warpgroup_commit_batch", "Accepted for TileLang's sake: `wgmma_gemm` closes its group itself."
-)
+def _nothing(name: str) -> None:
+    """The compiler does by itself what is asked for."""
+    in_kernel(f"T.{name}")
 
 
 @word
@@ -229,14 +117,6 @@ def warpgroup_fence_operand(
     >>> T.warpgroup_fence_operand(tile)
     """
     in_kernel("T.warpgroup_fence_operand")
-
-
-warpgroup_wait = made_word(
-    lambda num_mma: wait_wgmma(num_mma),
-    "warpgroup_wait",
-    "`wait_wgmma` under another name.",
-    {"num_mma": "how many may still run."},
-)
 
 
 @word
@@ -309,3 +189,53 @@ class _IsValue(type):
 @called("PrimExpr")
 class PrimExpr(metaclass=_IsValue):
     """``T.PrimExpr``: an annotation, and what `isinstance` says of a value of the program."""
+
+
+# Words that only say others -----------------------------------------------------------------------
+
+_REGISTERS = {"reg_count": "a multiple of 8 from 24 to 256."}
+_PLACE = "C[tx // 64, tx % 64]"
+_TWICE = 'T.import_source("__device__ float twice(float x) { return 2 * x; }")'
+
+_ROWS: Sequence[tuple[str, Callable[..., object], str, Mapping[str, str], tuple[str, ...]]] = (
+    ("truncmod", lambda a, b: a - truncdiv(a, b) * b, "The remainder of `truncdiv`: it has the sign of `a`.",
+     {"a, b": "integers; by 0 is the author's mistake."}, ("N[i] = T.truncmod(N[i], 4)",)),
+    ("likely", lambda cond: cond, "The condition: the compiler has no use for branch probabilities.",
+     {"cond": "a condition."}, ("if T.likely(i < 60):", "    N[i] = 1")),
+    ("fmul", lambda x, y: x * y, "``x * y``, rounded by itself, as every product is.", {"x, y": "floats."},
+     ("C[i, 0] = T.fmul(A[i, 0], B[i, 0])",)),
+    ("call_pure_extern", lambda dtype, func_name, *args: call_extern(dtype, func_name, *args),
+     "`call_extern` of a function without side effects.", {"dtype, func_name, args": "as those of `call_extern`."},
+     (_TWICE, f'{_PLACE} = T.call_pure_extern("float32", "twice", A[tx // 64, tx % 64])')),
+    ("allocate", lambda shape, dtype="float32", scope="global", annotations=None: alloc_buffer(shape, dtype, scope),
+     "`alloc_buffer` under TVM's name.",
+     {"shape, dtype, scope": "as those of `alloc_buffer`.", "annotations": "accepted for TVM's sake."},
+     ('scratch = T.allocate((64, 64), "float32", scope="shared")', "T.copy(A, scratch)")),
+    ("inc_max_nreg", lambda reg_count: set_max_nreg(reg_count, 1), "`set_max_nreg` with more registers than at launch.",
+     _REGISTERS, ()),
+    ("dec_max_nreg", lambda reg_count: set_max_nreg(reg_count, 0),
+     "`set_max_nreg` with fewer registers than at launch.", _REGISTERS, ()),
+    ("ptx_arrive_cluster_barrier", lambda mbarrier, cta_id: mbarrier_arrive(mbarrier, cta_id),
+     "`mbarrier_arrive` at the barrier of another block of the cluster.",
+     {"mbarrier, cta_id": "as those of `mbarrier_arrive`."}, ()),
+    ("ptx_arrive_barrier_expect_tx", lambda barrier, count: mbarrier_arrive_expect_tx(barrier, count),
+     "`mbarrier_arrive_expect_tx` under TVM's name.",
+     {"barrier_id": "a barrier.", "byte_count": "bytes that are announced."}, ()),
+    ("get_cluster_size", lambda: math.prod(get_cluster_dims()),
+     "How many blocks a cluster has; 1 where there are none.", {}, (f"{_PLACE} = T.get_cluster_size()",)),
+    ("get_cluster_ids", lambda: [get_cluster_id(dim) for dim in range(len(get_block_bindings()))],
+     "`get_cluster_id` along every dimension of the grid.", {}, (f"{_PLACE} = T.get_cluster_ids()[0]",)),
+    ("get_cluster_extents", lambda: [get_cluster_extent(dim) for dim in range(3)],
+     "`get_cluster_extent` along all three dimensions.", {}, (f"{_PLACE} = T.get_cluster_extents()[2]",)),
+    ("warpgroup_arrive", lambda: _nothing("warpgroup_arrive"),
+     "Accepted for TileLang's sake: the compiler orders what products that run asynchronously read.", {},
+     ("T.warpgroup_arrive()",)),
+    ("warpgroup_commit_batch", lambda: _nothing("warpgroup_commit_batch"),
+     "Accepted for TileLang's sake: `wgmma_gemm` closes its group itself.", {}, ("T.warpgroup_commit_batch()",)),
+    ("warpgroup_wait", lambda num_mma: wait_wgmma(num_mma), "`wait_wgmma` under another name.",
+     {"num_mma": "how many may still run."}, ()),
+)  # fmt: skip
+"""Names, functions, meanings, parameters and examples."""
+
+for _name, _function, _meaning, _parameters, _example in _ROWS:
+    made_word(_function, _name, _meaning, _parameters, *_example)

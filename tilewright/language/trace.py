@@ -17,7 +17,6 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.language import mistakes_of_scopes
-from tilewright.language.bodies import annotated_in_body
 from tilewright.language.buffers import BufferProxy
 from tilewright.language.dtypes import NumberType
 from tilewright.language.external import without_results
@@ -26,6 +25,7 @@ from tilewright.language.mistakes import UndefinedName, WrongArguments
 from tilewright.language.proxies import Scalar, describe
 from tilewright.language.recording import Builder, activate, expression_of, parameters_span, word
 from tilewright.language.rewriting import rewritten
+from tilewright.language.source import annotated_in_body
 from tilewright.language.tensors import PointerAnnotation, PointerProxy, TensorAnnotation, TensorType
 
 

@@ -1,15 +1,17 @@
-"""``with T.ws(0):`` and its kin: what some warpgroups of a block do, and how many registers their threads keep."""
+"""``with T.ws(0):`` and its kin: what some warpgroups of a block do, how many registers their threads keep, and how
+these, and kernels of a stream, wait for one another."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
+from tilewright.ir import nodes as ir
 from tilewright.ir.nodes import REGISTER_COUNTS, REGISTER_COUNTS_SAID, WARPGROUP, If, binary, const
 from tilewright.language.barriers import call
 from tilewright.language.branches import BlockContext
 from tilewright.language.mistakes import MisplacedRole, NumberExpected
-from tilewright.language.proxies import constant, constant_that
+from tilewright.language.proxies import as_expr, constant, constant_that
 from tilewright.language.recording import called, current, in_kernel, made_word, statement_here, word
 
 
@@ -114,3 +116,63 @@ def no_set_max_nreg() -> None:
     >>> T.disable_warp_group_reg_alloc()
     """
     in_kernel("T.no_set_max_nreg").kernel.attributes["registers"] = ()
+
+
+def _call(function: str) -> None:
+    in_kernel(f"T.{function}").append(ir.Evaluate(ir.Call(ir.dtypes.BOOL, function, ()), span=statement_here()))
+
+
+@word
+def pdl_sync() -> None:
+    """Wait until the kernels before this one in the stream are done, and what they wrote is seen.
+
+    A kernel with this call may start before they have completed: before the call it must not read what they write.
+
+    Examples
+    --------
+    >>> T.pdl_sync()
+    >>> T.copy(A, tile)
+    """
+    _call("griddepcontrol_wait")
+
+
+@word
+def pdl_trigger() -> None:
+    """Programmatic dependent launch: let the next kernel start, up to its own `pdl_sync`
+    (`griddepcontrol.launch_dependents`).
+
+    Examples
+    --------
+    >>> T.pdl_trigger()
+    """
+    _call("griddepcontrol_launch_dependents")
+
+
+@word
+def take_turn(first: object = False) -> None:
+    """Ordered barrier: wait until the previous warpgroup of the role has executed `pass_turn`; the first one waits for
+    the last.
+
+    Warpgroups that issue their products one after the other keep the matrix unit busy during each other's epilogues
+    (CUTLASS's ordered sequence barrier).
+
+    Parameters
+    ----------
+    first : a condition: this is the first use of the barrier, and the role's first warpgroup does not wait.
+    """
+    condition = as_expr(first, ir.dtypes.BOOL, "the condition of T.take_turn")
+    call = ir.Call(ir.dtypes.BOOL, "take_turn", (condition,))
+    in_kernel("T.take_turn").append(ir.Evaluate(call, span=statement_here()))
+
+
+@word
+def pass_turn() -> None:
+    """Ordered barrier: let the next warpgroup of the role pass its `take_turn`."""
+    _call("pass_turn")
+
+
+@word
+def end_turns() -> None:
+    """After the last `pass_turn`: the role's first warpgroup consumes the remaining arrival, so that the barrier ends
+    balanced."""
+    _call("end_turns")

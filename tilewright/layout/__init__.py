@@ -6,7 +6,6 @@ from tilewright.layout.constructors import *
 from tilewright.layout.digits import *
 from tilewright.layout.layout import *
 from tilewright.layout.records import *
-from tilewright.layout.swizzle import *
 from tilewright.layout.tables import *
 from tilewright.layout.threads import *
 

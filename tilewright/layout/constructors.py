@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 
 from tilewright.errors import InvalidLayout
-from tilewright.layout.digits import MEMORY, Digit
+from tilewright.layout.digits import MEMORY, Digit, Swizzle
 from tilewright.layout.layout import Layout
-from tilewright.layout.swizzle import Swizzle
 
 CHUNK_BYTES = 16
 """What a swizzle keeps together: the widest access of a thread, a row of a matrix that ldmatrix reads."""

@@ -1,7 +1,7 @@
 """Digits: what a layout is made of.
 
 A coordinate is written in mixed radix, and each of its digits counts something: threads, registers, elements of
-memory, or nothing at all.
+memory, or nothing at all. A `Swizzle` spreads what they count over the banks of a memory by an exclusive or.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.errors import InvalidLayout
+from tilewright.ir.nodes import Expr, index_binary
 
 THREAD, REGISTER, MEMORY, NOTHING = "thread", "register", "memory", "nothing"
 PLACES = (THREAD, REGISTER, MEMORY)
@@ -122,3 +124,45 @@ def parse_digits(text: str) -> tuple[Digit, ...]:
         extent, letter, stride = match.groups()
         found.append(digit(int(extent), _LETTERS[letter or "n"], int(stride or 0)))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """``offset ^ (((offset >> (base + shift)) & (2**bits - 1)) << base)``.
+
+    Attributes
+    ----------
+    bits : how many bits change.
+    base : the lowest bit that changes; runs of ``2**base`` offsets stay together.
+    shift : how far above stand the bits that decide; at least `bits`, so that swizzling twice changes nothing.
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    def __post_init__(self) -> None:
+        if self.bits < 1 or self.base < 0 or self.shift < self.bits:
+            raise InvalidLayout(
+                f"a swizzle of ({self.bits}, {self.base}, {self.shift})",
+                hint="write (bits, base, shift) with at least one bit and shift >= bits",
+            )
+
+    @property
+    def period(self) -> int:
+        """Offsets after which the pattern repeats: tiles that are swizzled start at a multiple of it."""
+        return 1 << (self.base + self.shift + self.bits)
+
+    def __call__(self, offset: Any) -> Any:
+        """The swizzled offset, of an int or of an integer array."""
+        return offset ^ (((offset >> (self.base + self.shift)) & ((1 << self.bits) - 1)) << self.base)
+
+    def expression(self, offset: Expr) -> Expr:
+        """The swizzled offset of an index expression."""
+        source = offset // (1 << (self.base + self.shift))
+        chunk = source % (1 << self.bits)
+        return index_binary("xor", offset, chunk * (1 << self.base))
+
+    def scaled(self, factor_bits: int) -> Swizzle:
+        """The same pattern on offsets counted in units ``2**factor_bits`` times smaller (or larger, if negative)."""
+        return Swizzle(self.bits, self.base + factor_bits, self.shift)

@@ -27,6 +27,7 @@ from tilewright.layout.digits import (
     REGISTER,
     THREAD,
     Digit,
+    Swizzle,
     digit,
     extent_of,
     merged,
@@ -35,7 +36,6 @@ from tilewright.layout.digits import (
     text_of,
     weighted,
 )
-from tilewright.layout.swizzle import Swizzle
 
 _PRINTED = "as a layout prints itself: layout(shape=(16, 8), digits=('8:t4 2:r2', '2:r1 4:t1'))"
 

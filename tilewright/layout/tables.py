@@ -17,9 +17,8 @@ import numpy as np
 
 from tilewright.errors import InvalidLayout
 from tilewright.ir import Extent, register_literal
-from tilewright.layout.digits import MEMORY, PLACES, REGISTER, THREAD, Digit, digit, parse_digits, text_of
+from tilewright.layout.digits import MEMORY, PLACES, REGISTER, THREAD, Digit, Swizzle, digit, parse_digits, text_of
 from tilewright.layout.layout import Layout
-from tilewright.layout.swizzle import Swizzle
 
 
 @dataclass(frozen=True, slots=True)

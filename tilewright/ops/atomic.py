@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir import GREATEST, LEAST, DType
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ops.base import check_apart, element, elementwise, full_index, same_shape, shape_text
 from tilewright.ops.rounding import cast_array, round_float, wrap
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tilewright.ir.dtypes import DType
-from tilewright.ir.nodes import Expr, Region
+from tilewright.ir import DType, Expr, Region
 
 PER_LINE = 8
 """Elements of a tile in a line."""

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.ir import GREATEST, LEAST, DType
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.extremes import GREATEST, LEAST
 from tilewright.ops import base
 from tilewright.ops.rounding import cast_array, round_float, wrap
 

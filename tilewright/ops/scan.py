@@ -10,9 +10,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from tilewright.ir import GREATEST, DType
 from tilewright.ir import nodes as ir
-from tilewright.ir.dtypes import DType
-from tilewright.ir.extremes import GREATEST
 from tilewright.ops import base
 from tilewright.ops.rounding import cast_array, round_float, wrap
 

@@ -18,7 +18,7 @@ from tilewright.interpreter import interpret
 from tilewright.ir import nodes as ir
 from tilewright.kernels.matmul import linear
 from tilewright.kernels.quant_matmul import quant_matmul
-from tilewright.language.machines import traced_for
+from tilewright.language.choices import traced_for
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE

@@ -20,7 +20,7 @@ import tilewright
 import tilewright.language as T
 from tilewright.collection import no_collection
 from tilewright.emulator import Emulation, Named, Report, TensorMap, emulate, run
-from tilewright.emulator.unset import follow_unset
+from tilewright.emulator.toolchain import follow_unset
 from tilewright.errors import EmulationError, EmulationFailed, InvalidTensorMap
 from tilewright.targets.cuda.tma import Swizzle
 

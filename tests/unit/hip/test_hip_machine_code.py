@@ -18,9 +18,9 @@ from tilewright.machine.amd import ARCHITECTURES
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.hip import compiler
 from tilewright.targets.hip.arch import arch, named
+from tilewright.targets.hip.code_object import parse_resources
 from tilewright.targets.hip.compiler import compile_text, find_compiler
 from tilewright.targets.hip.machine_code import hottest_loop
-from tilewright.targets.hip.messages import parse_resources
 
 from cuda_gemm import matmul, operands  # isort: skip
 

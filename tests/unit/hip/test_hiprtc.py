@@ -14,8 +14,7 @@ from tilewright.errors import CompilerNotFound, DeviceCompilationFailed, DriverE
 from tilewright.targets.hip import compiler as compilers
 from tilewright.targets.hip import driver as libraries
 from tilewright.targets.hip.arch import named
-from tilewright.targets.hip.compiler import compile_text, find_compiler
-from tilewright.targets.hip.hiprtc import Hiprtc
+from tilewright.targets.hip.compiler import Hiprtc, compile_text, find_compiler
 
 from cuda_gemm import matmul, operands  # isort: skip
 

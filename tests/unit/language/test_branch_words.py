@@ -6,7 +6,7 @@ import pytest
 import tilewright
 import tilewright.language as T
 from tilewright.ir.printer import print_program
-from tilewright.language.branch_words import MisplacedBranch
+from tilewright.language.loops import MisplacedBranch
 
 
 @T.prim_func

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright.language.rewriting as rewriting
 from tilewright.errors import TilewrightWarning
-from tilewright.language.kept import kept
+from tilewright.language.rewriting import kept
 from tilewright.language.source import FunctionSource
 
 TEXT = textwrap.dedent("""

@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from tilewright.ir import WARP
-from tilewright.ir.dtypes import FLOAT16, dtype
+from tilewright.ir import FLOAT16, WARP, dtype
 from tilewright.kernels.masked_matmul import is_masked, masked_matmul, rows_unit, run_of
 from tilewright.kernels.recipe import Request, WeightFacts
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch
 from tilewright.matmul.arrays import viewed
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Prepared

@@ -25,9 +25,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.arith import Analyzer
+from tilewright.ir import Rewriter, find, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter
-from tilewright.ir.walking import find, walk
 from tilewright.passes import Context, map_kernels, nested
 
 REGISTER_SCOPES = ("fragment", "local")

@@ -13,8 +13,7 @@ from tilewright.layout.digits import REGISTER
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.lower.matrix_stores import matrix_store
 from tilewright.passes.lower.thread_elements import is_plain, sum_of
-from tilewright.passes.neighbours import Neighbours
-from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
+from tilewright.passes.rows import Neighbours, is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 from tilewright.passes.tile.layouts.layout_flow import SHARED_VECTOR_BYTES
 

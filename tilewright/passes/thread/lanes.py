@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.ir import EVERY_OTHER, INTRINSICS, changed, children, find, holds, key, root, walk
 from tilewright.ir import nodes as ir
-from tilewright.passes.neighbours import Neighbours
+from tilewright.passes.rows import Neighbours
 
 SCALAR_ONLY = frozenset({"popcount", "any_of", "all_of", "lane_index", "call_extern"})
 APART = (2, 4)

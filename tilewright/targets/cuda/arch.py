@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import RoleRegisters
+from tilewright.machine import Arch, RoleRegisters
 from tilewright.machine.nvidia import DEVICES, as_measured, device_of
 from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver

@@ -9,8 +9,7 @@ from tilewright.ops import QUADS, Copy, Gemm, LoadAhead, Reduce, SparseGemm, Tra
 from tilewright.passes.context import Context, Override
 from tilewright.targets.cuda import functions as _functions  # noqa: F401  registers what lowering calls
 from tilewright.targets.cuda import matrix_loads as _matrix_loads  # noqa: F401  registers a way to load operands
-from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_wait
-from tilewright.targets.cuda.async_gather import lower_gather
+from tilewright.targets.cuda.async_copy import lower_commit, lower_copy, lower_gather, lower_wait
 from tilewright.targets.cuda.cluster_copy import lower_cluster_copy, lower_cluster_send
 from tilewright.targets.cuda.engine_copy import lower_engine_copy, lower_engine_tile_store
 from tilewright.targets.cuda.engine_store import lower_engine_store

@@ -6,7 +6,7 @@ from tilewright.ir.nodes import Expr, Statement
 from tilewright.ops.sparse_gemm import SparseGemm
 from tilewright.passes.context import Context
 from tilewright.targets.cuda.sparse_metadata import STEP_BYTES, lane_word
-from tilewright.targets.gpu.sparse_product import SparseWarpProduct
+from tilewright.targets.gpu.gemm import SparseWarpProduct
 
 
 def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:

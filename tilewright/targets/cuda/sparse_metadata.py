@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from tilewright.formats.sparse import LANE_BYTES
 from tilewright.ir import UINT32, Allocate, Buffer, Call, Expr, Region, Statement, Store, const, perform, whole
-from tilewright.ops.gemm_plan import GemmPlan
-from tilewright.ops.sparse_gemm import SparseGemm, lane_place
+from tilewright.ops import GemmPlan, SparseGemm, lane_place
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.targets.cuda.instructions import WARP
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from tilewright.ir import BOOL, UINT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.layout.digits import REGISTER
-from tilewright.ops import GemmPlan, Product
-from tilewright.ops.load_ahead import LoadAhead
+from tilewright.layout import REGISTER
+from tilewright.ops import GemmPlan, LoadAhead, Product
 from tilewright.passes.lower.block_view import BlockView
 
 WORDS = 4

@@ -20,8 +20,19 @@ from tilewright.machine.fragment_records import LANES, TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.targets.cuda.unpack_bytes import Affine, affine, byte_register
-from tilewright.targets.cuda.words import AND_OR, AND_XOR, call, combined, lop3, masked, prmt, shifted
+from tilewright.targets.cuda.unpack_bytes import (
+    AND_OR,
+    AND_XOR,
+    Affine,
+    affine,
+    byte_register,
+    call,
+    combined,
+    lop3,
+    masked,
+    prmt,
+    shifted,
+)
 
 
 def lower_unpack(unpack: Unpack, context: Context) -> ir.Statement | None:

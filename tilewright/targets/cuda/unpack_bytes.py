@@ -1,4 +1,5 @@
-"""Codes of packed weights as registers of four 8-bit operands: int8, and small whole numbers as 8-bit floats.
+"""Words of 32 bits as code of threads computes with them, and codes of packed weights as registers of four 8-bit
+operands: int8, and small whole numbers as 8-bit floats.
 
 Two's complement in the highest bits of a byte is the code times a power of two, which scales take back: a shift and a
 mask for four codes. With zeros or second-level scales a register is ``codes * scale + bias`` in 32-bit arithmetic, all
@@ -12,11 +13,10 @@ subnormal, and a negative one needs the sign beside it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from tilewright.ir import UINT32, Expr, const
+from tilewright.ir import UINT32, Call, Expr, binary, const
 from tilewright.machine.fragment_records import FragmentRecords
-from tilewright.targets.cuda.words import AND_OR, AND_XOR, CHOICE, combined, lop3, masked, prmt, shifted
 
 SIGN_OF_EACH = 0xBA98
 """What selects the highest bit of each byte, eight times."""
@@ -95,3 +95,43 @@ def _unsigned(form: FragmentRecords, word: Expr, field: int) -> Expr:
 def _mask(bits: int) -> int:
     """The lowest `bits` of every byte."""
     return ((1 << bits) - 1) * ONES
+
+
+Word: TypeAlias = "Expr | int"
+
+AND_OR, AND_XOR, CHOICE = 0xEA, 0x6A, 0xCA
+"""Tables of `lop3`: ``(a & b) | c``, ``(a & b) ^ c`` and ``(a & b) | (~a & c)``."""
+
+
+def call(function: str, *words: Word) -> Call:
+    """What a function of words gives, a word."""
+    return Call(UINT32, function, tuple(map(_word, words)))
+
+
+def lop3(table: int, a: Word, b: Word, c: Word) -> Call:
+    """A function of three bits, for all bits of three words at once."""
+    return Call(UINT32, "lop3", (const(table), _word(a), _word(b), _word(c)))
+
+
+def prmt(low: Word, high: Word, selector: Word) -> Call:
+    """Four of the eight bytes of two words, each by four bits of the selector."""
+    return call("prmt", low, high, selector)
+
+
+def combined(operation: str, a: Word, b: Word) -> Expr:
+    """Two words by an operation of integers."""
+    return binary(operation, _word(a), _word(b))
+
+
+def shifted(word: Expr, left: int) -> Expr:
+    """A word shifted to the left, or to the right for less than nothing."""
+    return word if left == 0 else combined("shl" if left > 0 else "shr", word, abs(left))
+
+
+def masked(word: Expr, mask: int) -> Expr:
+    """The bits of a word that a mask has."""
+    return combined("and", word, mask)
+
+
+def _word(value: Word) -> Expr:
+    return const(value, UINT32) if isinstance(value, int) else value

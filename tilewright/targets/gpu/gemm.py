@@ -2,15 +2,18 @@
 
 For each step of k a warp reads its rows of a and its columns of b into registers, then issues one instruction for
 every tile it holds; the accumulator stays where it is.  Operands have two sets of registers: while one step is
-multiplied, the next one is on its way from shared memory.
+multiplied, the next one is on its way from shared memory. A sparse product's left operand is half as deep, with a word
+of metadata a lane for each tile of rows.
 """
 
 from __future__ import annotations
 
-from tilewright.ir import INT32, perform
+from abc import abstractmethod
+
+from tilewright.ir import INT32, UINT32, perform
 from tilewright.ir import nodes as ir
-from tilewright.ops.gemm import Gemm
-from tilewright.passes.context import Context
+from tilewright.ops import Gemm, SparseGemm
+from tilewright.passes import Context
 from tilewright.targets.gpu import operand_loads as _operand_loads  # noqa: F401  registers a way to load operands
 from tilewright.targets.gpu.warp_product import WarpProduct
 
@@ -79,3 +82,27 @@ def _unrolled(steps: int) -> int:
     """How many of so many steps are written out: an even number where not all of them, for the two sets of
     registers."""
     return next((count for count in (8, 6, 4) if steps > 8 and steps % count == 0), steps)
+
+
+class SparseWarpProduct(WarpProduct[SparseGemm]):
+    """A warp's gemm whose left operand is half as deep."""
+
+    @abstractmethod
+    def word(self, first_row: ir.Expr, step: ir.Expr) -> ir.Expr:
+        """This lane's word of metadata for the tile of rows from `first_row` on, at a step of k."""
+
+    def statements(self) -> ir.Seq:
+        left, right = self._operands(False)
+        return self._step_by_step(left, right, self._part(left, "a"), self._part(right, "b"))
+
+    def _beside(self, row: ir.Var, step: ir.Expr) -> tuple[list[ir.Statement], tuple[ir.Expr, ...]]:
+        self.block.bind(row, self.plan.tiles_m)
+        word = ir.Var(UINT32, "places")
+        return [ir.Let(word, self._word(row, step), span=self.gemm.span)], (word,)
+
+    def _word(self, tile: ir.Var, step: ir.Expr) -> ir.Expr:
+        plan = self.plan
+        warp = self.block.thread // plan.instruction.threads
+        group = warp % plan.warps_m
+        first = group * plan.tiles_m + tile
+        return self.word(first * plan.instruction.m, step)

@@ -22,10 +22,10 @@ from tilewright.errors import CompilerNotFound, DeviceCompilationFailed
 from tilewright.machine.amd import AmdArch
 from tilewright.machine.arch import Arch
 from tilewright.targets.binary import DeviceBinary, refused
-from tilewright.targets.hip.code_object import resources_of
+from tilewright.targets.gpu.library import RuntimeCompiler, first_loaded
+from tilewright.targets.hip.code_object import Refusal, Resources, parse_resources, refusals, resources_of, warnings_of
+from tilewright.targets.hip.driver import rocm_libraries
 from tilewright.targets.hip.headers import FOLDERS, headers_hash, headers_of
-from tilewright.targets.hip.hiprtc import Hiprtc, find_hiprtc
-from tilewright.targets.hip.messages import Refusal, Resources, parse_resources, refusals, warnings_of
 from tilewright.texts import read_text, write_text
 
 NAME = "kernel.hip"
@@ -161,3 +161,23 @@ def _refused(log: str, errors: Sequence[Refusal]) -> DeviceCompilationFailed:
     first = errors[0]
     where = f" (line {first.line} of the emitted text)" if first.span is None and first.line else ""
     return refused("clang refused the text", [error.text for error in errors], first.span, where)
+
+
+_NAMES = ("libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so", "hiprtc0700.dll", "hiprtc0600.dll")
+
+
+class Hiprtc(RuntimeCompiler):
+    """One hiprtc library."""
+
+    prefix, results, refusals = "hiprtc", ("GetCode",), (6,)
+
+    @property
+    def version(self) -> str:
+        """In words."""
+        return "hiprtc {}.{}".format(*self.numbers)
+
+
+@functools.cache
+def find_hiprtc() -> Hiprtc | None:
+    """hiprtc on this machine, or None."""
+    return first_loaded(rocm_libraries("libhiprtc.so", _NAMES), Hiprtc)

@@ -14,8 +14,8 @@ from tilewright.ir import UINT32, Call, Expr, Load, Region, Statement, binary, c
 from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.context import Context
+from tilewright.targets.gpu.gemm import SparseWarpProduct
 from tilewright.targets.gpu.meanings import accumulate, assemble, instruction_of, register_sparse
-from tilewright.targets.gpu.sparse_product import SparseWarpProduct
 
 
 def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:

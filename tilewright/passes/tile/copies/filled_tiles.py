@@ -8,10 +8,9 @@ from functools import cached_property
 
 from tilewright.arith import Analyzer
 from tilewright.ir import Buffer, Channel, Kernel, Role, find
-from tilewright.layout.layout import Layout
-from tilewright.machine.arch import Arch
-from tilewright.ops import BULK, Copy
-from tilewright.ops.product import Product
+from tilewright.layout import Layout
+from tilewright.machine import Arch
+from tilewright.ops import BULK, Copy, Product
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from tilewright.ir import nodes as ir
 from tilewright.layout.layout import Layout
 from tilewright.machine.instructions import CopyInstruction
 from tilewright.passes.forwarding import stored_by
-from tilewright.passes.neighbours import Neighbours
-from tilewright.passes.rows import is_plain_tensor, row_unsupported, runs_of
+from tilewright.passes.rows import Neighbours, is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
 
 

@@ -29,8 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.ir import INT32, UINT32, Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, seq, substitute
-from tilewright.ops.product import Product
-from tilewright.ops.sparse_gemm import SparseGemm
+from tilewright.ops import Product, SparseGemm
 from tilewright.passes.scoped import fresh
 
 FIRST_TWO = 0x44444444

@@ -19,13 +19,12 @@ from typing import Any
 
 from tilewright.errors import LayoutConflict
 from tilewright.interpreter.iterations import sums_in
+from tilewright.ir import changed, declared, find, walk
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import changed
-from tilewright.ir.walking import declared, find, walk
 from tilewright.language.collisions import sums_of_several
 from tilewright.language.mistakes_of_scopes import IterationsDepend
 from tilewright.layout import THREAD, AnyLayout, Layout, TableLayout, permuted, reduced, replicate, shared_rows, spread
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch
 from tilewright.ops import Copy, Product, Reduce, Transpose
 from tilewright.passes import CHOICES, Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import by_bytes, slot_buffers, tiles_by_hand

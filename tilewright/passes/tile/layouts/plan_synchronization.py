@@ -32,8 +32,7 @@ from tilewright.interpreter.over_threads import may_hold, over_threads, thread_i
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import find, having, header, holds, leaving, perform, performed, root, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ops import Copy
-from tilewright.ops.product import Product
+from tilewright.ops import Copy, Product
 from tilewright.passes import Context, map_kernels, plain_loop
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by

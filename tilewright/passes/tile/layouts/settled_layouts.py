@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tilewright.ir import Rewriter, find
 from tilewright.ir import nodes as ir
-from tilewright.ir.visitor import Rewriter
-from tilewright.ir.walking import find
 from tilewright.layout import Layout, compacted, permuted, reduced
 from tilewright.ops import Fill, Reduce, element, elementwise, store_element
 from tilewright.passes.tile.layouts.layout_flow import accesses_of, overwrites

@@ -28,7 +28,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import BOOL, INTRINSICS, Rewriter, find, root, substitute, walk
 from tilewright.ir import nodes as ir
 from tilewright.ops.base import zero
-from tilewright.passes.neighbours import Neighbours
+from tilewright.passes.rows import Neighbours
 
 KEPT = 8
 """Registers of what work reads in its middle, to have this iteration's and the next one's."""

@@ -28,11 +28,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir import BOOL, conjunction, declared, perform, touched
+from tilewright.ir import BOOL, conjunction, declared, perform, touched, whole
 from tilewright.ir import nodes as ir
-from tilewright.ir.nodes import whole
-from tilewright.layout.layout import Layout
-from tilewright.machine.arch import Arch
+from tilewright.layout import Layout
+from tilewright.machine import Arch
 from tilewright.ops import CP_ASYNC, OWN, Copy, CopySchedule, Transpose
 from tilewright.passes.tile.copies.pieces import MOST_REGISTERS
 from tilewright.passes.tile.pipelines.hoisted_reads import Apart, allocated, hoisted_reads

@@ -25,8 +25,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tilewright.ir import Buffer, Kernel, Pipelined, Statement, changed, uses
-from tilewright.ir.nodes import whole
+from tilewright.ir import Buffer, Kernel, Pipelined, Statement, changed, uses, whole
 from tilewright.layout import MEMORY, REGISTER, Layout, Swizzle, spread
 from tilewright.ops import Copy, Gemm
 
