@@ -33,7 +33,6 @@ from tilewright.layout import REGISTER, Layout, row_major
 from tilewright.ops.base import zero
 from tilewright.passes import Context, PlaceRewriter, counted_off, decided_parts
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.lower.role_threads import RoleThreads
 from tilewright.passes.lower.thread_loop import ThreadLoop
 from tilewright.passes.tile.pipelines.tile_views import view_layouts
 
@@ -46,17 +45,12 @@ def assign_threads(function: ir.Function, context: Context) -> ir.Function:
     return function.with_body(body, "threaded")
 
 
-class Assign(PlaceRewriter, RoleThreads):
+class Assign(PlaceRewriter, BlockView):
     """Rewrites one function; the buffers of the kernel at hand are replaced as they are met."""
 
     def __init__(self, function: ir.Function, context: Context) -> None:
         super().__init__(function, context)
-        self.layouts: dict[ir.Buffer, Layout] = {}
         self.made: dict[ir.Buffer, ir.Buffer] = {}
-        self.safe: dict[ir.Buffer, ir.Expr] = {}
-        self.cluster = 1
-        self.open: list[set[ir.Buffer]] = []
-        """Buffers allocated in each Seq around the statement at hand."""
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
         self.cluster = math.prod(kernel.attribute("cluster", (1,)))
@@ -99,8 +93,6 @@ class Assign(PlaceRewriter, RoleThreads):
         return self.made.setdefault(buffer, made)
 
     def physical(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> tuple[ir.Buffer, tuple[ir.Expr, ...]]:
-        """A shared access in the one dimension of its layout, as one of a fragment's only register; others
-        unchanged."""
         layout = self.layouts.get(buffer)
         if layout is not None and buffer.scope == "fragment" and layout.extent(REGISTER) == 1:
             return self.map_buffer(buffer), (ir.const(0),)
@@ -183,8 +175,6 @@ class Assign(PlaceRewriter, RoleThreads):
     def guard(
         self, buffer: ir.Buffer, indices: Sequence[ir.Expr], last: Sequence[ir.Expr] | None = None
     ) -> ir.Expr | None:
-        """The condition under which a global access is in bounds, up to the element at `last` where it has several;
-        None where it always is."""
         if buffer.scope != "global":
             return None
         ends = zip(indices, last or indices, buffer.shape, strict=True)
@@ -214,12 +204,8 @@ class Assign(PlaceRewriter, RoleThreads):
 
     def _overridden(self, statement: ir.Statement, name: str) -> ir.Statement:
         """What the target makes of a statement that threads execute together."""
-        override = self.context.overrides.get(type(statement))
-        made = (
-            override(statement, replace(self.context, facts=self.context.facts.having(BLOCK, BlockView(self))))
-            if override
-            else None
-        )
+        override, here = self.context.overrides.get(type(statement)), self.context.facts.having(BLOCK, self)
+        made = override(statement, replace(self.context, facts=here)) if override is not None else None
         if made is None:
             raise MissingCapability(
                 f"{self.context.arch.name} has no way to run {name}",

@@ -29,7 +29,7 @@ def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     instruction = asynchronous_copy(context.arch)
     if copy.schedule.prefer != CP_ASYNC or instruction is None:
         return None
-    width = piece_width(copy, instruction, block, block.memory_layout(copy.destination.buffer))
+    width = piece_width(copy, instruction, block, block.layouts.get(copy.destination.buffer))
     started = _CopyPieces(copy.destination.static_tile_shape, width, block, copy.span, copy).statement()
     return started if copy.token is not None else ir.seq(started, _commit(), wait(0))
 
@@ -79,8 +79,8 @@ class Pieces(ABC):
         inner = next(divisors, count)
         group, piece = ir.Var(INT32, "group"), ir.Var(INT32, "piece")
         with self.block.analyzer.scope():
-            self.block.bind(group, count // inner)
-            self.block.bind(piece, inner)
+            self.block.analyzer.bind_extent(group, count // inner)
+            self.block.analyzer.bind_extent(piece, inner)
             number: ir.Expr = piece if inner == count else group * inner + piece
             coordinates = [self.block.simplify(value) for value in layout.held_at(self.block.thread, number)]
             inside = self._inside(coordinates, shape)
@@ -155,7 +155,7 @@ def lower_gather(loop: ir.Parallel, context: Context) -> ir.Statement | None:
     instruction, gather = asynchronous_copy(context.arch), gather_of(loop)
     if instruction is None or gather is None:
         return None
-    size = gather_bytes(gather, instruction, block.analyzer, block.memory_layout(gather.tile))
+    size = gather_bytes(gather, instruction, block.analyzer, block.layouts.get(gather.tile))
     assert isinstance(size, int), size
     return _Rows(gather.shape, size * 8 // gather.source.dtype.stored_bits, block, loop.span, gather).statement()
 

@@ -20,7 +20,7 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
     """The thread code of a copy from a peer's shared tile into a fragment."""
     block = context.facts[BLOCK]
     tile, source = copy.destination.buffer, copy.source
-    layout, registers = block.layout(tile), block.registers(tile)
+    layout, registers = block.layouts[tile], block.registers(tile)
     assert copy.rank is not None
     (rank,) = block.visited([copy.rank])
     width = _width(copy, block)
@@ -69,8 +69,8 @@ def _width(copy: Copy, block: BlockView) -> int | None:
     source, bits = copy.source, copy.source.dtype.bits
     if copy.source.dtype != copy.destination.dtype or bits > 32 or 32 % bits:
         return None
-    digits = block.layout(copy.destination.buffer).digits[-1]
-    memory = block.memory_layout(source.buffer)
+    digits = block.layouts[copy.destination.buffer].digits[-1]
+    memory = block.layouts.get(source.buffer)
     run = digits[0].extent if digits and digits[0].place == REGISTER and digits[0].stride == 1 else 1
     width = WIDEST * 8 // bits
     while width * bits >= NARROWEST * 8:

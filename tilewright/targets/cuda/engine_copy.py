@@ -102,7 +102,7 @@ class _Boxes:
 
     def statement(self) -> ir.Statement:
         copy = self.copy
-        plan = tile_boxes(self.block.layout(self.tile.buffer), self.tile.dtype)
+        plan = tile_boxes(self.block.layouts[self.tile.buffer], self.tile.dtype)
         if plan is None:
             raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
         peers = (copy.schedule.peers or (1, self.block.cluster)) if copy.schedule.multicast else (1, 1)
@@ -132,7 +132,7 @@ class _Boxes:
         if blocks < self.block.cluster:
             rank = ir.Var(INT32, f"{self.tile.buffer.name}_rank")
             head = [ir.Let(rank, own, span=self.copy.span), ir.Assume(ir.index_binary("ge", rank, 0))]
-            self.block.bind(rank, self.block.cluster)
+            self.block.analyzer.bind_extent(rank, self.block.cluster)
             own = rank // distance % blocks
             lowest = rank - own * distance
             everyone = ir.cast(ir.binary("shl", ir.cast(everyone, INT32), lowest), ALL["uint16"])

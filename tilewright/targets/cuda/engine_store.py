@@ -29,7 +29,7 @@ def lower_engine_store(copy: Leaving, context: Context) -> ir.Statement:
     """The stores of an accumulator."""
     block, staging = context.facts[BLOCK], copy.schedule.staging
     assert staging is not None
-    moved = (one.schedule.staging for one in block.operators(None) if isinstance(one, Leaving))
+    moved = (one.schedule.staging for one in block.of_token(None) if isinstance(one, Leaving))
     alike = all(_iterations(one) % one.count == 0 for one in moved if one is not None and one.boxes is staging.boxes)
     return _Store(copy, staging.plan, staging, block, alike).statement()
 
@@ -75,7 +75,7 @@ class _Store:
                     made += [self._first(perform("bulk_wait_read", ir.const(behind))), self._barrier()]
                 made += self._box(row, column, width, number % self.count)
                 number += 1
-        self.block.at_end(self.staging.boxes, self._first(perform("bulk_wait_read", ir.const(0))))
+        self.block.endings.setdefault(self.staging.boxes, self._first(perform("bulk_wait_read", ir.const(0))))
         return ir.seq(*made)
 
     @property
@@ -102,7 +102,7 @@ class _Store:
         pack: list[ir.Statement] = []
         if parts:
             part = ir.Var(INT32, "part")
-            self.block.bind(part, parts)
+            self.block.analyzer.bind_extent(part, parts)
             body = self._pack(row, column, slot, part, COLUMNS)
             pack.append(ir.counted(part, parts, body, "unroll", span=self.copy.span))
         if rest:

@@ -21,7 +21,7 @@ def load_matrices(load: OperandLoad) -> list[Statement] | None:
     at_once = 4 // words if operand.tiles % (4 // words) == 0 else 1
     tile = Var(INT32, "tile")
     count = operand.tiles // at_once
-    product.block.bind(tile, count)
+    product.block.analyzer.bind_extent(tile, count)
     address = _row_address(load, tile, at_once, words)
     first = load.register(tile * (at_once * operand.registers))
     registers = Region(part, (first,), (operand.registers * at_once,))
@@ -35,7 +35,7 @@ def _is_contiguous(load: OperandLoad) -> bool:
     region, block = load.operand.region, load.product.block
     bits = region.buffer.dtype.stored_bits
     layout, count = (
-        block.memory_layout(region.buffer) or shared_rows(region.buffer.static_shape, bits, None),
+        block.layouts.get(region.buffer) or shared_rows(region.buffer.static_shape, bits, None),
         ROW * 8 // bits,
     )
     return vector_width(layout, bits, ROW) >= count and block.analyzer.divides(region.starts[-1], count)

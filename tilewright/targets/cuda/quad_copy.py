@@ -40,14 +40,14 @@ def lower_quad_copy(copy: Copy, context: Context) -> ir.Statement:
 
 def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
     """Whether the thread that holds this row is in the first warp: the others do the same for theirs."""
-    return int(block.layout(copy.destination.buffer).offset(THREAD, row, 0)) < 32
+    return int(block.layouts[copy.destination.buffer].offset(THREAD, row, 0)) < 32
 
 
 def _piece(
     copy: Copy, source: ir.Buffer, block: BlockView, row: int, column: int
 ) -> tuple[list[ir.Statement], list[ir.Statement]]:
     """Eight rows of a warp, 32 columns: what loads them, and what exchanges words."""
-    layout, registers = block.layout(copy.destination.buffer), block.registers(copy.destination.buffer)
+    layout, registers = block.layouts[copy.destination.buffer], block.registers(copy.destination.buffer)
     own_row, _ = layout.held_at(block.thread, int(layout.offset(REGISTER, row, column)))
     quad_lane = block.thread % QUAD
     own_column = quad_lane * UNIT + column

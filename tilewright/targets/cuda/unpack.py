@@ -63,7 +63,7 @@ class _Unpack:
     # Codes ---------------------------------------------------------------------------------------
 
     def _codes(self, tile: ir.Buffer) -> None:
-        layout, registers, form = self.block.layout(tile), self.block.registers(tile), self.form
+        layout, registers, form = self.block.layouts[tile], self.block.registers(tile), self.form
         step = 8 * form.packed
         per_tile = self.unpack.columns // step * 4
         for number in range(registers.size // (per_tile * form.packed)):
@@ -90,7 +90,7 @@ class _Unpack:
     def _bytes_of(self, tile: ir.Buffer) -> None:
         """Codes as bytes: those of rows g + 8 are shifted to where those of rows g are, and masks part them."""
         unpack, form = self.unpack, self.form
-        layout, registers = self.block.layout(tile), self.block.registers(tile)
+        layout, registers = self.block.layouts[tile], self.block.registers(tile)
         apart, per_tile = form.fields // 4, unpack.columns // 8
         for number in range(registers.size // (4 * per_tile)):
             row = self._row(layout, 4 * number * per_tile)
@@ -367,7 +367,7 @@ class _Unpack:
 
     def _line(self, tile: ir.Buffer, field: str) -> None:
         """A number for each row that this thread holds."""
-        layout, registers, form = self.block.layout(tile), self.block.registers(tile), self.form
+        layout, registers, form = self.block.layouts[tile], self.block.registers(tile), self.form
         dtype = form.scale if field == "scales" else form.zero
         assert dtype is not None
         for register in range(registers.size):

@@ -66,7 +66,7 @@ def lower_group_wait(wait: ir.Wait, context: Context) -> ir.Statement | None:
 
 def _gemms(token: str, context: Context) -> list[Product]:
     block = context.facts[BLOCK]
-    return [operator for operator in block.operators(token) if isinstance(operator, Product)]
+    return [operator for operator in block.of_token(token) if isinstance(operator, Product)]
 
 
 def _held(gemms: list[Product], context: Context) -> list[ir.Statement]:
@@ -194,7 +194,7 @@ class _GroupGemm:
         return var, tile
 
     def _tile(self, region: ir.Region, is_left: bool, size: int) -> _Tile:
-        layout, dtype = self.block.layout(region.buffer), region.dtype
+        layout, dtype = self.block.layouts[region.buffer], region.dtype
         transposed = self.gemm.transpose_a if is_left else not self.gemm.transpose_b
         mn, k, step_bytes = (self.gemm.m if is_left else self.gemm.n), self.gemm.k, STEP_BYTES
         if self.plan.instruction.sparse:

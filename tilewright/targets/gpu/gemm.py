@@ -41,8 +41,8 @@ class _WarpGemm(WarpProduct[Gemm]):
         first = [statement for operand, part in parts for statement in self._loads(operand, part, ir.const(0))]
         unrolled = _unrolled(plan.tiles_k) if len(parts) == 2 else plan.tiles_k
         iteration, inner = ir.Var(INT32, "k_steps"), ir.Var(INT32, "k_step")
-        self.block.bind(iteration, plan.tiles_k // unrolled)
-        self.block.bind(inner, unrolled)
+        self.block.analyzer.bind_extent(iteration, plan.tiles_k // unrolled)
+        self.block.analyzer.bind_extent(inner, unrolled)
         step = self.block.simplify(iteration * unrolled + inner)
         body: list[ir.Statement] = [self._multiply(left, right, a, b, step)]
         if parts and plan.tiles_k > 1:
@@ -96,7 +96,7 @@ class SparseWarpProduct(WarpProduct[SparseGemm]):
         return self._step_by_step(left, right, self._part(left, "a"), self._part(right, "b"))
 
     def _beside(self, row: ir.Var, step: ir.Expr) -> tuple[list[ir.Statement], tuple[ir.Expr, ...]]:
-        self.block.bind(row, self.plan.tiles_m)
+        self.block.analyzer.bind_extent(row, self.plan.tiles_m)
         word = ir.Var(UINT32, "places")
         return [ir.Let(word, self._word(row, step), span=self.gemm.span)], (word,)
 

@@ -18,8 +18,8 @@ def load_elements(load: OperandLoad) -> list[ir.Statement]:
     layout = load.fragment
     lanes = _vector(load, layout)
     tile, vector = ir.Var(INT32, "tile"), ir.Var(INT32, "r")
-    product.block.bind(tile, operand.tiles)
-    product.block.bind(vector, operand.registers // lanes)
+    product.block.analyzer.bind_extent(tile, operand.tiles)
+    product.block.analyzer.bind_extent(vector, operand.registers // lanes)
     register = vector * lanes if lanes > 1 else vector
     row, column = layout.held_at(load.lane, register)
     across, deep = (row, column) if operand.is_left else (column, row)
@@ -58,7 +58,7 @@ def _vector(load: OperandLoad, layout: Layout) -> int:
     lanes = vector_width(layout, dtype.stored_bits, dimension=along, place=REGISTER)
     if region.buffer.scope == "global":
         return 1 if block.safe_value(region.buffer) is not None else _of_tensor(region, lanes, block.analyzer)
-    tile = block.memory_layout(region.buffer) or shared_rows(region.buffer.static_shape, dtype.stored_bits, None)
+    tile = block.layouts.get(region.buffer) or shared_rows(region.buffer.static_shape, dtype.stored_bits, None)
     lanes = min(lanes, vector_width(tile, dtype.stored_bits))
     return lanes if block.analyzer.divides(region.starts[-1], lanes) else 1
 

@@ -50,7 +50,7 @@ class _Reduction:
 
     @property
     def source(self) -> Layout:
-        return self.block.layout(self.operator.source.buffer)
+        return self.block.layouts[self.operator.source.buffer]
 
     @property
     def digits(self) -> tuple[Digit, ...]:
@@ -224,7 +224,9 @@ class _Reduction:
             own = ir.seq(fold(line, ir.const(0)), total)
             return ir.seq(ir.If(ir.index_binary("lt", line, self.total.size), own, span=self.operator.span))
 
-        barrier = self.block.barrier
+        def barrier() -> ir.Statement:
+            return ir.Evaluate(self.block.barrier())
+
         left = [ir.Allocate(scratch), barrier(), by_first(self._lines(leave)), barrier()]
         if warps * self.total.size <= MOST_FOLDED:
             return [*left, self._lines(lambda line: fold(line, line))]

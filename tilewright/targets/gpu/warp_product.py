@@ -133,7 +133,7 @@ class WarpProduct(ABC, Generic[G]):
     ) -> ir.Seq:
         """The operands of one step of k at a time, from shared memory to registers, and their products."""
         step = ir.Var(INT32, "k_step")
-        self.block.bind(step, self.plan.tiles_k)
+        self.block.analyzer.bind_extent(step, self.plan.tiles_k)
         parts = [(operand, part) for operand, part in ((left, a), (right, b)) if not operand.in_registers]
         loads = [statement for operand, part in parts for statement in self._loads(operand, part, step)]
         body = ir.seq(loads, self._multiply(left, right, a, b, step), behind)

@@ -84,7 +84,7 @@ def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> ir.S
     iterations = -(-pieces // block.threads)
     iteration = ir.Var(INT32, "piece")
     with block.analyzer.scope():
-        block.bind(iteration, iterations)
+        block.analyzer.bind_extent(iteration, iterations)
         piece = iteration * block.threads + block.thread
         inside = ir.index_binary("lt", piece, pieces)
         always = block.analyzer.prove(inside)
@@ -104,8 +104,8 @@ def _elements(layout: Layout, piece: ir.Expr, width: int, block: BlockView) -> l
         return [block.simplify(one) for one in found]
     run = 1 << swizzle.base + swizzle.bits
     row, place = ir.Var(INT32, "row"), ir.Var(INT32, "place")
-    block.bind(row, layout.size // run)
-    block.bind(place, run)
+    block.analyzer.bind_extent(row, layout.size // run)
+    block.analyzer.bind_extent(place, run)
     plain = replace(layout, swizzle=None)
     found = plain.coordinate_expressions(**{MEMORY: row * run + place})
     of_row = piece // (run // width)
@@ -120,7 +120,7 @@ def _elements(layout: Layout, piece: ir.Expr, width: int, block: BlockView) -> l
 def _slot(to: ir.Region, block: BlockView) -> Layout:
     """How a tile lies within its slot of memory."""
     buffer = to.buffer
-    layout = block.memory_layout(buffer) or shared_rows(buffer.static_shape, buffer.dtype.stored_bits, None)
+    layout = block.layouts.get(buffer) or shared_rows(buffer.static_shape, buffer.dtype.stored_bits, None)
     kept = kept_axes(to, len(to.tile_shape))
     assert kept is not None
     slot = Layout(tuple(layout.digits[axis] for axis in kept), swizzle=layout.swizzle)
@@ -131,7 +131,7 @@ def _slot(to: ir.Region, block: BlockView) -> Layout:
 
 def _place(to: ir.Region, block: BlockView, tile: Sequence[ir.Expr], offset: ir.Expr, width: int) -> ir.Region:
     """The place of a piece, behind the beginning of its slot; rows that lie as declared keep their dimensions."""
-    if block.memory_layout(to.buffer) is None:
+    if block.layouts.get(to.buffer) is None:
         return place_of(to, block, tile, width)
     first = block.shared(to, [ir.const(0)] * len(to.extents))
     (start,) = first.starts

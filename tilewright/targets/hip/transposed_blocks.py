@@ -24,7 +24,7 @@ def lower_transpose(transpose: Transpose, context: Context) -> Statement | None:
     if transpose.schedule.prefer != OWN:
         return None
     source, target, block = transpose.source, transpose.destination, context.facts[BLOCK]
-    sizes = _blocks(block.layout(source.buffer), block.layout(target.buffer), 32 // source.dtype.stored_bits)
+    sizes = _blocks(block.layouts[source.buffer], block.layouts[target.buffer], 32 // source.dtype.stored_bits)
     assert sizes is not None, transpose
     places = [whole(block.registers(region.buffer)) for region in (target, source)]
     made = Call(BOOL, "transpose_blocks", (const(sizes[0]), const(sizes[1]), *places))
