@@ -118,8 +118,7 @@ def _store_first(state: Evaluator, node: Call) -> Numbers:
 
 def _stream_head(state: Evaluator, node: Call) -> Numbers:
     """As if every tensor began with a line."""
-    region, large = node.arguments
-    assert isinstance(region, Region) and isinstance(large, Expr)
+    (region,), (large,) = node.regions, node.operands
     at = np.asarray(state.value(region.starts[0]))
     return settle(np.where(state.value(large), -at % (STREAMED // region.dtype.storage_bytes), 0), node.dtype)
 
@@ -136,8 +135,7 @@ def _atomic_store(state: Evaluator, node: Call) -> Numbers:
 
 def _vote(every: bool) -> Callable[[Evaluator, Call], Numbers]:
     def run(state: Evaluator, node: Call) -> Numbers:
-        region = node.arguments[0]
-        assert isinstance(region, Region)
+        region = node.regions[0]
         truth = read_region(state, region).astype(np.float64) != 0
         axes = tuple(range(truth.ndim - len(region.extents), truth.ndim))
         return settle(truth.all(axis=axes) if every else truth.any(axis=axes), node.dtype)

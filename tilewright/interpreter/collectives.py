@@ -172,7 +172,7 @@ def _vote_of_block(fold: Callable[..., Numbers]) -> Callable[[Evaluator, Call], 
 
 def _dot(state: Evaluator, node: Call) -> int:
     """Each thread adds four products of bytes to its sum."""
-    left, right, total = (argument for argument in node.arguments if isinstance(argument, Region))
+    left, right, total = node.regions
     lanes = state.lanes
     if not lanes:
         state.lanes = (1,)

@@ -183,6 +183,11 @@ class Call(Expr):
         """The arguments that are expressions."""
         return tuple(argument for argument in self.arguments if isinstance(argument, Expr))
 
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The arguments that are places in memory."""
+        return tuple(argument for argument in self.arguments if not isinstance(argument, (Expr, str)))
+
 
 @node
 class Load(Expr):

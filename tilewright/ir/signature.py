@@ -60,7 +60,7 @@ def counted_workspaces(function: ir.Function) -> frozenset[ir.Buffer]:
             effects = node.effects()
             found.update(root(region.buffer) for region in effects.writes if effects.atomic)
         elif isinstance(node, ir.Call) and node.function.startswith(("atomic_", "grid_sync")):
-            found.update(root(place.buffer) for place in node.arguments if isinstance(place, ir.Region))
+            found.update(root(place.buffer) for place in node.regions)
     return frozenset(buffer for buffer in found if buffer.scope == "global")
 
 

@@ -342,8 +342,7 @@ def _elements(value: ir.Expr) -> list[ir.Region]:
     """The single elements that a call takes; a function of more of them looks after its bounds itself."""
     if not isinstance(value, ir.Call) or (value.function in INTRINSICS and INTRINSICS[value.function].checks_bounds):
         return []
-    regions = [a for a in value.arguments if isinstance(a, ir.Region)]
-    return [r for r in regions if all(isinstance(e, int) and e == 1 for e in r.extents)]
+    return [one for one in value.regions if all(isinstance(size, int) and size == 1 for size in one.extents)]
 
 
 def _is_global_access(node: ir.Record) -> bool:

@@ -140,13 +140,11 @@ class _Lower(Rewriter):
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         value = statement.value
         if isinstance(value, ir.Call) and value.function == "begin_barriers":
-            row, scope, *counts = value.arguments
-            assert isinstance(row, ir.Region)
-            self.unmet = "cluster" if "cluster" in (scope, self.unmet) else "block"
+            (row,) = value.regions
+            self.unmet = "cluster" if "cluster" in (value.arguments[1], self.unmet) else "block"
             begin = [
                 perform("mbarrier_init", ir.Region(row.buffer, (ir.const(place),), (1,)), count)
-                for place, count in enumerate(counts)
-                if isinstance(count, ir.Const)
+                for place, count in enumerate(value.operands)
             ]
             return self._leader(*begin, perform("fence_mbarrier_init"), span=statement.span)
         if (

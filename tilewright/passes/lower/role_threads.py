@@ -120,8 +120,7 @@ class RoleThreads(DecidingRewriter):
     def visit_Evaluate(self, evaluate: ir.Evaluate) -> Rewritten:
         value = evaluate.value
         if isinstance(value, ir.Call) and value.function == "settle":
-            assert isinstance(value.arguments[0], ir.Region)
-            registers = self.map_buffer(value.arguments[0].buffer)
+            registers = self.map_buffer(value.regions[0].buffer)
             return perform("hold_registers", ir.whole(registers), span=evaluate.span)
         if isinstance(value, ir.Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
             return self._ordered_barrier(value, evaluate.span)

@@ -172,8 +172,7 @@ def sum_of(statement: ir.Statement) -> ir.Store | None:
     value = statement.value if isinstance(statement, ir.Evaluate) else None
     if not isinstance(value, ir.Call) or value.function != "atomic_add" or value.arguments[2] != "relaxed":
         return None
-    place, added, _ = value.arguments
-    assert isinstance(place, ir.Region) and isinstance(added, ir.Expr)
+    (place,), (added,) = value.regions, value.operands
     return ir.Store(place.buffer, place.starts, added, span=statement.span)
 
 

@@ -115,7 +115,7 @@ class _Counting(Rewriter):
 
     def visit_Call(self, call: ir.Call) -> object:
         before = self.in_ring
-        self.in_ring = before or any(isinstance(a, ir.Region) and a.buffer.scope == "barrier" for a in call.arguments)
+        self.in_ring = before or any(one.buffer.scope == "barrier" for one in call.regions)
         made = self.generic(call)
         self.in_ring = before
         return made

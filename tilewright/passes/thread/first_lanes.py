@@ -46,11 +46,7 @@ def first_of(value: ir.Expr, count: ir.Expr, otherwise: ir.Expr) -> ir.Expr:
 
 def access_of(call: ir.Call) -> tuple[ir.Region, bool] | None:
     """The elements that a call of `LOAD` or `STORE` touches and whether it writes them; None for another function."""
-    if call.function not in (LOAD, STORE):
-        return None
-    region = call.arguments[0]
-    assert isinstance(region, ir.Region)
-    return region, call.function == STORE
+    return (call.regions[0], call.function == STORE) if call.function in (LOAD, STORE) else None
 
 
 class _First(Rewriter):

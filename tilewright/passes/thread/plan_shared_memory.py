@@ -185,7 +185,7 @@ class _Uses:
         if isinstance(node, ir.Buffer):
             self.places.setdefault(root(node), []).append(position)
             return
-        regions = {root(part.buffer) for part in node.arguments if isinstance(part, ir.Region)}
+        regions = {root(part.buffer) for part in node.regions}
         self.matrix |= regions if not node.function.startswith(("cp_async", "atomic", "simdgroup")) else set()
         if node.function in _LOADS:
             self.loaded.update(dict.fromkeys(regions, position))

@@ -154,8 +154,7 @@ def _interpreted(
     """How the interpreter packs: rows gathered from the source, arranged, scattered to the memory."""
 
     def call(state: Evaluator, node: ir.Call) -> int:
-        to, from_, stride = node.arguments
-        assert isinstance(to, ir.Region) and isinstance(from_, ir.Region) and isinstance(stride, ir.Expr)
+        (to, from_), (stride,) = node.regions, node.operands
         lanes = node.dtype.lanes
         source, target = state.place(from_.buffer), state.place(to.buffer)
         assert isinstance(source, View) and isinstance(target, View)

@@ -230,18 +230,16 @@ class CpuExpressions(CpuConversions):
         return self._rounded(self.call(self.helper(node.function, self._compute(value.dtype)), text), node.dtype)
 
     def _atomic(self, node: ir.Call) -> Text:
-        region, *rest = node.arguments
-        assert isinstance(region, ir.Region)
+        (region,) = node.regions
         self.headers.add("tilewright_atomic.h")
         kind = node.function.removeprefix("atomic_")
-        values = [self.expression(a) for a in rest if isinstance(a, ir.Expr)]
+        values = [self.expression(one) for one in node.operands]
         pointer = self.address(region.buffer, region.starts[0])
         return self.call(f"tw_atomic_{kind}_{code(region.dtype)}", pointer, *values)
 
     def _vote(self, node: ir.Call) -> Text:
         """Whether any, or every, element of a tile differs from zero."""
-        (region,) = node.arguments
-        assert isinstance(region, ir.Region)
+        (region,) = node.regions
         name, at = self.names.fresh("found"), ir.Var(ir.dtypes.INT64, "at")
         index = at + region.starts[0]
         element = ir.Load(region.dtype, region.buffer, (index,))

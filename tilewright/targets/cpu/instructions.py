@@ -67,8 +67,7 @@ def _spell_first(printer: Any, call: Call, arguments: list[Text]) -> Text:
     The end of a tile is stored whole, into the room behind it: what part of a vector has just been written can be read
     again only once it has left for the cache, behind all stores before it.
     """
-    region = call.arguments[0]
-    assert isinstance(region, Region)
+    region = call.regions[0]
     if call.function == "store_first" and _has_room_behind(region, call.dtype):
         return Text(f"tw_store_{carrier(call.dtype)}{lanes_suffix(call.dtype)}({arguments[0]}, {arguments[1]})")
     count = printer.expression(expr(region.extents[0]))
@@ -96,9 +95,7 @@ def _spell_stream(printer: object, call: Call, arguments: list[Text]) -> Text:
 
 
 def _spell_head(printer: object, call: Call, arguments: list[Text]) -> Text:
-    region = call.arguments[0]
-    assert isinstance(region, Region)
-    return Text(f"tw_stream_head({arguments[0]}, {region.dtype.storage_bytes}, {arguments[1]})")
+    return Text(f"tw_stream_head({arguments[0]}, {call.regions[0].dtype.storage_bytes}, {arguments[1]})")
 
 
 DEVICE_FUNCTIONS["load_first"] = DEVICE_FUNCTIONS["store_first"] = DeviceFunction(_spell_first)

@@ -103,8 +103,8 @@ def _zero(state: Evaluator, node: Call) -> int:
 
 def _place(state: Evaluator, node: Call) -> tuple[int, View, np.ndarray]:
     """The register, and the elements of a view that it stands for."""
-    number, region, stride = node.arguments
-    assert isinstance(number, Const) and isinstance(region, Region) and isinstance(stride, Expr)
+    (number, stride), (region,) = node.operands, node.regions
+    assert isinstance(number, Const)
     view = state.view(region.buffer)
     size = region.dtype.storage_bytes
     rows, bytes_ = state.tiles[int(number.value)].shape

@@ -23,8 +23,8 @@ def _load_matrices(transposed: bool) -> Callable[[Evaluator, Call], Any]:
     """Each lane names a row of 16 bytes; the warp's threads get the matrices of 8 x 8 words that they make up."""
 
     def run(state: Evaluator, node: Call) -> int:
-        registers, address, count = node.arguments
-        assert isinstance(registers, Region) and isinstance(address, Region) and isinstance(count, Const)
+        (registers, address), (count,) = node.regions, node.operands
+        assert isinstance(count, Const)
         active = whole_warps(state, node.function)
         size = 16 // address.dtype.numpy.itemsize
         row = Region(address.buffer, address.starts, (*(1 for _ in address.starts[:-1]), size))
@@ -48,8 +48,7 @@ def _load_matrices(transposed: bool) -> Callable[[Evaluator, Call], Any]:
 
 def _add_each(state: Evaluator, node: Call) -> int:
     """Each thread's registers are added to neighbours of a tensor, one thread after the other."""
-    place, part = node.arguments
-    assert isinstance(place, Region) and isinstance(part, Region)
+    place, part = node.regions
     values = read_each(state, part)
     memory, offsets = each_offset(state, replace(place, extents=(*place.extents[:-1], part.extents[-1])))
     active = np.broadcast_to(state.active[..., None], offsets.shape)

@@ -85,8 +85,8 @@ class CudaPrinter(GpuPrinter):
         return Text(self.map_names[key(node)])
 
     def _async_copy(self, call: ir.Call) -> Text:
-        place, source = call.arguments[:2]
-        assert isinstance(place, ir.Region) and isinstance(source, ir.Region) and isinstance(place.extents[-1], int)
+        place = call.regions[0]
+        assert isinstance(place.extents[-1], int)
         size = str(place.dtype.nbytes(place.extents[-1]))
         name, arguments = call.function, call.arguments
         if name.endswith("_prefetch"):
@@ -102,8 +102,7 @@ class CudaPrinter(GpuPrinter):
 
     def _pointers(self, call: ir.Call) -> Text:
         """A function of places in memory that it reads by itself."""
-        places = [(part.buffer, part.starts[0]) for part in call.arguments if isinstance(part, ir.Region)]
-        texts = [Text(f"&{self.names.of(buffer)}[{self.expression(start)}]") for buffer, start in places]
+        texts = [Text(f"&{self.names.of(one.buffer)}[{self.expression(one.starts[0])}]") for one in call.regions]
         return self.call(f"tw::{call.function}", *texts)
 
     calls: ClassVar[Mapping[str, str]] = {

@@ -19,8 +19,7 @@ register(Intrinsic("cp_async_wait", 1, None, pure=False))
 
 def start_copy(state: Evaluator, node: Call) -> int:
     """Each thread's piece, at once; zeros where the third argument says that no bytes are valid."""
-    place, source = node.arguments[:2]
-    assert isinstance(place, Region) and isinstance(source, Region)
+    place, source = node.regions
     length = _length(source)
     elements = np.asarray(length)
     valid = node.arguments[2] if "zfill" in node.function else None

@@ -186,30 +186,28 @@ class GpuExpressions(CFamilyPrinter):
 
     def _atomic(self, call: ir.Call) -> Text:
         """An update of one element; an order stronger than relaxed puts fences where it wants them."""
-        place, *values, order = call.arguments
-        assert isinstance(place, ir.Region)
+        (place,), values, order = call.regions, call.operands, call.arguments[-1]
         at = self.expression(place.starts[0]) if place.starts else Text("0")
         address = Text(f"&{self.names.of(place.buffer)}[{at}]")
-        update = self.call(f"tw::{call.function}", address, *(self._argument(value) for value in values))
+        update = self.call(f"tw::{call.function}", address, *map(self.expression, values))
         if order == "relaxed":
             return update
         flag = _FLAGS.get((call.function, str(order)))
         if place.dtype == UINT32 and flag is not None:
-            return self.call(f"tw::{flag}", address, *(self._argument(value) for value in values))
+            return self.call(f"tw::{flag}", address, *map(self.expression, values))
         fence = "tw::fence_device(); "
         before, after = fence if order != "acquire" else "", fence if order != "release" else ""
         return Text(f"[&] {{ {before}const auto old = {update}; {after}return old; }}()")
 
     def _vector_atomic(self, call: ir.Call) -> Text:
         """Several neighbours of a tensor get what as many registers hold."""
-        place, part = call.arguments
-        assert isinstance(place, ir.Region) and isinstance(part, ir.Region)
+        place, part = call.regions
         arguments = (self._pointer(place), Text(self.names.of(part.buffer)), self.expression(part.starts[0]))
         return self.call(f"tw::atomic_add_fragment<{part.extents[0]}>", *arguments)
 
     def _dot(self, call: ir.Call) -> Text:
         """Bytes as words, wherever they lie."""
-        left, right, total = (part for part in call.arguments if isinstance(part, ir.Region))
+        left, right, total = call.regions
         if (left.dtype.kind, right.dtype.kind) == ("int", "uint"):
             left, right = right, left
         kinds = "".join(f"{part.dtype.kind[0]}8" for part in (left, right)).replace("i", "s")

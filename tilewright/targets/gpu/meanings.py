@@ -69,7 +69,7 @@ def assemble(registers: np.ndarray, layout: Layout) -> np.ndarray:
 
 def _multiply(state: Evaluator, node: Call) -> int:
     """``d += a @ b`` in every warp, each element rounded once."""
-    d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
+    d, a, b = node.regions
     instruction = instruction_of(state, node, a, b, d)
     assert instruction.a_fragment is not None and instruction.b_fragment is not None
     left = assemble(_truncated(read_each(state, a), instruction.a), instruction.a_fragment)

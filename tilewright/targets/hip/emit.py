@@ -104,8 +104,8 @@ class HipPrinter(GpuPrinter):
 
     def _async_copy(self, call: ir.Call) -> Text:
         """The wave's copy of a piece: zeros where the number of its bytes that are valid says so."""
-        place, source, *valid = call.arguments
-        assert isinstance(place, ir.Region) and isinstance(source, ir.Region) and isinstance(place.extents[-1], int)
+        (place, source), valid = call.regions, call.operands
+        assert isinstance(place.extents[-1], int)
         size = place.dtype.nbytes(place.extents[-1])
         condition: ir.Expr | None = None
         if valid and isinstance(valid[0], ir.Select):

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand
 from tilewright.interpreter.collectives import read_each
 from tilewright.interpreter.evaluate import Evaluator
-from tilewright.ir import UINT32, Call, Expr, Load, Region, Statement, binary, cast, const
+from tilewright.ir import UINT32, Call, Expr, Load, Statement, binary, cast, const
 from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.context import Context
@@ -62,9 +62,8 @@ class _SparseWaveGemm(SparseWarpProduct):
 
 def _multiply(state: Evaluator, node: Call) -> int:
     """``d += expand(a, places) @ b`` in every wave, each element rounded once."""
-    d, a, b = (argument for argument in node.arguments if isinstance(argument, Region))
-    word = node.arguments[3]
-    assert isinstance(word, Expr)
+    d, a, b = node.regions
+    (word,) = node.operands
     instruction = instruction_of(state, node, a, b, d)
     assert instruction.a_fragment is not None and instruction.b_fragment is not None
     kept = assemble(read_each(state, a), instruction.a_fragment)

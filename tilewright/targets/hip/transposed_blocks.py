@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.interpreter.collectives import read_each, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir import BOOL, Call, Const, Evaluate, Intrinsic, Region, Statement, const, register, seq, whole
+from tilewright.ir import BOOL, Call, Const, Evaluate, Intrinsic, Statement, const, register, seq, whole
 from tilewright.layout import REGISTER, THREAD, Layout
 from tilewright.ops import OWN, Transpose
 from tilewright.passes.context import Context
@@ -55,9 +55,8 @@ def _blocks(loaded: Layout, stored: Layout, word: int) -> tuple[int, int] | None
 
 
 def _transpose_blocks(state: Evaluator, node: Call) -> int:
-    rows, columns, to, come = node.arguments
+    (rows, columns), (to, come) = node.operands, node.regions
     assert isinstance(rows, Const) and isinstance(columns, Const)
-    assert isinstance(to, Region) and isinstance(come, Region)
     held = read_each(state, come)
     blocks = held.reshape(*held.shape[:-1], -1, int(rows.value), int(columns.value))
     write_each(state, to, np.swapaxes(blocks, -1, -2).reshape(held.shape))

@@ -95,8 +95,7 @@ class MetalPrinter(GpuPrinter):
 
     def _stored(self, call: ir.Call) -> Text:
         """A matrix to memory, by its first element and the distance between its rows."""
-        first, second, part = call.arguments
-        assert isinstance(first, ir.Region) and isinstance(second, ir.Region) and isinstance(part, ir.Region)
+        first, second, part = call.regions
         apart = Analyzer().simplify(second.starts[0] - first.starts[0])
         return self.call(
             f"tw::{call.function}", self._pointer(first), self.expression(apart), Text(self.names.of(part.buffer))

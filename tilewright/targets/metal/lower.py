@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.interpreter.collectives import each_offset, read_each, whole_warps
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir import Call, Intrinsic, Region, Statement, register
+from tilewright.ir import Call, Intrinsic, Statement, register
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.machine.apple import FAMILIES, LANES, PLACES
 from tilewright.ops import Gemm, Reduce
@@ -23,8 +23,7 @@ for _arch in FAMILIES.values():
 
 def _store_matrix(state: Evaluator, node: Call) -> int:
     """Each lane's two elements of a matrix, at the places that the machine's layout gives them."""
-    first, second, part = node.arguments
-    assert isinstance(first, Region) and isinstance(second, Region) and isinstance(part, Region)
+    first, second, part = node.regions
     whole_warps(state, node.function)
     values = read_each(state, part)
     memory, begins = each_offset(state, first)

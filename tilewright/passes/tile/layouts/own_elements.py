@@ -183,5 +183,5 @@ def _places(access: Access) -> dict[ir.Buffer, tuple[ir.Expr, ...] | None]:
     """The elements that an access touches; None for more than one."""
     if not isinstance(access, ir.Call):
         return {access.buffer: access.indices}
-    regions = [part for part in access.arguments if isinstance(part, ir.Region)]
+    regions = access.regions
     return {one.buffer: one.starts if all(extent == 1 for extent in one.extents) else None for one in regions}

@@ -6,7 +6,7 @@ every pass over them goes to slower memory.  A tile that is only added to sums o
 
 from __future__ import annotations
 
-from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Function, Kernel, Region, Store, TileOperator
+from tilewright.ir.nodes import Allocate, Buffer, Call, Expr, Function, Kernel, Store, TileOperator
 from tilewright.ir.walking import declared, find, kernels, walk
 from tilewright.passes.context import Context
 
@@ -41,7 +41,7 @@ def _check_first_values(kernel: Kernel, context: Context) -> None:
         elif isinstance(node, Store):
             given.add(node.buffer)
         elif isinstance(node, Call):
-            given |= {argument.buffer for argument in node.arguments if isinstance(argument, Region)}
+            given |= {region.buffer for region in node.regions}
         elif isinstance(node, Buffer) and node.source is not None:
             given.add(node.source)
     for buffer, reader in readers.items():

@@ -133,7 +133,7 @@ def _check_warps(node: object, statement: Statement | Kernel, context: Context) 
 
 def _check_product(node: Call, statement: Statement | Kernel, context: Context) -> None:
     """Whether the machine has an instruction that multiplies such tiles (`T.ptx_mma`)."""
-    d, a, b = (part.dtype.name.replace("tfloat32", "float32") for part in node.arguments if isinstance(part, Region))
+    d, a, b = (part.dtype.name.replace("tfloat32", "float32") for part in node.regions)
     known = [one for one in context.arch.matrix_instructions if one.function == node.function]
     for one in known:
         if [part.name.replace("tfloat32", "float32") for part in (one.accumulator, one.a, one.b)] == [d, a, b]:

@@ -61,9 +61,7 @@ class _Votes(HoistingRewriter):
         made: ir.Call = self.generic(call)
         if made.function not in VOTES:
             return made
-        (region,) = made.arguments
-        assert isinstance(region, ir.Region)
-        kind = VOTES[made.function]
+        (region,), kind = made.regions, VOTES[made.function]
         return self._folded(region, kind) if region.buffer.scope == "fragment" else self._scanned(region, kind)
 
     def _folded(self, region: ir.Region, kind: str) -> ir.Expr:
