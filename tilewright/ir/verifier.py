@@ -355,7 +355,7 @@ class _Verifier(ScopeRules):
                 self.report(role, f"registers are given to whole warpgroups, {ir.REGISTER_COUNTS_SAID}")
             with self.naming() as (used, binds):
                 self.body(role.body, () if role.index is None else (role.index,), role, role=role, in_loop=False)
-            for found in _buffers(used):
+            for found in sorted((one for one in used if isinstance(one, ir.Buffer)), key=lambda one: one.name):
                 if found.scope == "fragment" and root(found) not in binds:
                     self.report(role, f"the fragment {found.name} lies in registers of other threads than this role's")
 
@@ -385,10 +385,6 @@ class _Verifier(ScopeRules):
         for buffer, _ in (*kernel.layouts, *kernel.safe_values):
             if buffer not in named and buffer not in self.visible:
                 self.report(kernel, f"{buffer.name} has an annotation, but is not in the kernel")
-
-
-def _buffers(names: set[ir.Var | ir.Buffer]) -> list[ir.Buffer]:
-    return sorted((one for one in names if isinstance(one, ir.Buffer)), key=lambda one: one.name)
 
 
 _IN_CONTEXT = (ir.Kernel, ir.Roles, ir.Channel, ir.ChannelStatement)

@@ -107,14 +107,3 @@ def warp_conflicts(
     """
     offsets = np.asarray(layout.offset(MEMORY, *coordinates), dtype=np.int64)
     return bank_conflicts(offsets * bits // 8, max(1, elements * bits // 8), banks)
-
-
-def _starts(fragment: Layout, width: int, dimension: int) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The element that each thread holds in each register where an access starts."""
-    threads, registers = fragment.table("thread").reshape(-1), fragment.table(REGISTER).reshape(-1)
-    points = np.indices(fragment.shape).reshape(fragment.rank, -1).T
-    found = {}
-    for thread, register, point in zip(threads.tolist(), registers.tolist(), points.tolist()):
-        if register % width == 0 and (width == 1 or point[dimension] % width == 0):
-            found[thread, register] = tuple(point)
-    return found

@@ -242,7 +242,7 @@ class _Guard(ScopedRewriter):
                 failing = self._ready(copy)[1]
             with self._deciding(failing, False):
                 outside = _nonempty(listed(self.visit(copy)))
-        elif _reads(loop):
+        elif any(root(load.buffer).scope == "global" for load in find(loop.body, ir.Load)):
             outside = _nonempty(listed(super().visit_For(self.copy_of(loop))))
         return ir.If(condition, ir.seq(inside), ir.seq(*outside) if outside else None, span=loop.span)
 
@@ -356,11 +356,6 @@ def _is_small(loop: ir.For) -> bool:
         if count > LARGEST_SPLIT:
             return False
     return True
-
-
-def _reads(loop: ir.For) -> bool:
-    """Whether some access below is a read, which has a value even out of bounds."""
-    return any(root(node.buffer).scope == "global" for node in find(loop.body, ir.Load))
 
 
 def _has_work(body: ir.Statement) -> bool:

@@ -34,11 +34,7 @@ REGISTER_SCOPES = ("fragment", "local")
 
 def lower_parallel(function: ir.Function, context: Context) -> ir.Function:
     """Replace `Parallel` by loops, and fragments and locals by arrays of the one thread."""
-    return map_kernels(function, _lower_kernel, stage="threaded")
-
-
-def _lower_kernel(kernel: ir.Kernel) -> ir.Kernel:
-    return replace(kernel, body=_Loops()(kernel.body), layouts=())
+    return map_kernels(function, lambda one: replace(one, body=_Loops()(one.body), layouts=()), stage="threaded")
 
 
 class _Loops(Rewriter):

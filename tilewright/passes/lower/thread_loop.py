@@ -50,7 +50,8 @@ class ThreadLoop:
         registers = self.layout.extent(REGISTER)
         with owner.analyzer.scope():
             lifted = self._lift_guards()
-            self.together = all(isinstance(one, ir.Let) for one in lifted) and self._covers()
+            covers = self.layout.shape == tuple(loop.extents)  # no elements beyond the loop's
+            self.together = covers and all(isinstance(one, ir.Let) for one in lifted)
             self.width = choose_width(self)
             groups = registers // self.width
             owner.analyzer.bind_extent(self.group, groups)
@@ -135,10 +136,6 @@ class ThreadLoop:
         condition = substitute(self.in_registers(lifted), self.coordinates)
         self.owner.analyzer.assume(condition)
         return condition
-
-    def _covers(self) -> bool:
-        """Whether the layout has no elements beyond the loop's."""
-        return self.layout.shape == tuple(self.loop.extents)
 
     def mixed(self, value: ir.Expr) -> int:
         """Quotients and remainders of what depends on the group and on more."""

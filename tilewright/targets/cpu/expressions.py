@@ -71,11 +71,8 @@ class CpuExpressions(CpuConversions):
         """`expr` in the type that operators work in; a broadcast operand stays a scalar, which C widens."""
         dtype = expr.dtype
         if isinstance(expr, ir.Broadcast) and not computes_in_float(dtype) and carrier(dtype) in ("f32", "f64", "i32"):
-            return self._in_splat(expr)
+            return self._splat(self.expression(expr.value), expr.dtype)
         return self._widened(self.expression(expr), dtype)
-
-    def _in_splat(self, expr: ir.Broadcast) -> Text:
-        return self._splat(self.expression(expr.value), expr.dtype)
 
     def _division(self, node: ir.Binary, left: Text, right: Text) -> Text:
         """Division that rounds towards minus infinity, as cheaply as the operands allow."""

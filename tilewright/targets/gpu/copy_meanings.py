@@ -20,7 +20,7 @@ register(Intrinsic("cp_async_wait", 1, None, pure=False))
 def start_copy(state: Evaluator, node: Call) -> int:
     """Each thread's piece, at once; zeros where the third argument says that no bytes are valid."""
     place, source = node.regions
-    length = _length(source)
+    length = math.prod(extent for extent in source.extents if isinstance(extent, int))
     elements = np.asarray(length)
     valid = node.arguments[2] if "zfill" in node.function else None
     if isinstance(valid, Expr):
@@ -40,10 +40,6 @@ def start_copy(state: Evaluator, node: Call) -> int:
         copied = np.where(active, memory.gather(np.where(active, offsets, 0)), copied)
     write_each(state, place, copied)
     return 0
-
-
-def _length(region: Region) -> int:
-    return math.prod(extent for extent in region.extents if isinstance(extent, int))
 
 
 def landed(state: Evaluator, node: Call) -> int:

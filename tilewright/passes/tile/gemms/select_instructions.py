@@ -95,7 +95,7 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Candidate]:
     candidates = {gemm: candidates_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
     chosen = {gemm: found[0] for gemm, found in candidates.items()}
     for group in _connected(gemms):
-        demands = [[_demand(gemm, one) for one in candidates[gemm]] for gemm in group]
+        demands = [[demanded(gemm, one[0]) if one[0] else {} for one in candidates[gemm]] for gemm in group]
         positions = agree(demands) if len(group) > 1 else None
         for gemm, position in zip(group, positions or ()):
             if position:
@@ -138,10 +138,6 @@ def demanded(gemm: Product, plan: GemmPlan) -> dict[Buffer, Layout]:
     if in_registers(gemm.b):
         found[gemm.b.buffer] = permuted(plan.right(), (1, 0)) if gemm.transpose_b else plan.right()
     return found
-
-
-def _demand(gemm: Product, way: Candidate) -> dict[Buffer, Layout]:
-    return {} if way[0] is None else demanded(gemm, way[0])
 
 
 Demand = Mapping[Buffer, Layout]

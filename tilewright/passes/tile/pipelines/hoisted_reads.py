@@ -21,7 +21,7 @@ the same in all iterations is read once, before the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from tilewright.arith import Analyzer
@@ -198,7 +198,7 @@ class _Take(Rewriter):
 
     def _run(self, value: ir.Expr, var: ir.Var, extent: int) -> int:
         """How many neighbours along a variable read the same element, always."""
-        return next((run for run in _divisors(extent) if self._neighbours(var, run).agree(value)), 1)
+        return next((n for n in range(extent, 1, -1) if extent % n == 0 and self._neighbours(var, n).agree(value)), 1)
 
     def _neighbours(self, var: ir.Var, run: int) -> Neighbours:
         """Groups of `run` neighbours along a variable."""
@@ -210,11 +210,6 @@ class _Take(Rewriter):
 
 def _is_guarded(select: ir.Select) -> bool:
     return isinstance(select.then, ir.Load) and ir.is_literal(select.otherwise, 0)
-
-
-def _divisors(extent: int) -> Iterator[int]:
-    """Those of an extent, the largest first, one not among them."""
-    return (one for one in range(extent, 1, -1) if extent % one == 0)
 
 
 def allocated(reads: Collection[Read]) -> list[ir.Statement]:

@@ -48,7 +48,9 @@ class _Join(Rewriter):
         pairs = list(_pairs(made.then, made.otherwise))
         if not pairs or not _independent(made.condition, [store for pair in pairs for store in pair]):
             return made
-        return [_chosen(made.condition, first, second) for first, second in pairs]
+        return [
+            replace(one, value=Select(one.value.dtype, made.condition, one.value, other.value)) for one, other in pairs
+        ]
 
 
 def _pairs(then: Seq, otherwise: Seq) -> Iterator[tuple[Store, Store]]:
@@ -72,7 +74,3 @@ def _independent(condition: Expr, stores: Sequence[Store]) -> bool:
     read += [store.value for store in stores[2:]]
     nodes = [node for value in read for node in walk(value)]
     return not has_effect(condition) and not any(isinstance(node, Load) and node.buffer in stored for node in nodes)
-
-
-def _chosen(condition: Expr, first: Store, second: Store) -> Store:
-    return replace(first, value=Select(first.value.dtype, condition, first.value, second.value))

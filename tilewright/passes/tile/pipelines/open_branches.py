@@ -13,8 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tilewright.ir import Allocate, Buffer, Call, Expr, If, Let, Load, Pipelined, Seq, Statement, Var, has_effect, root
-from tilewright.ir.walking import find, walk
+from tilewright.ir import (
+    Allocate,
+    Buffer,
+    Call,
+    Expr,
+    If,
+    Let,
+    Load,
+    Pipelined,
+    Seq,
+    Statement,
+    Var,
+    find,
+    has_effect,
+    root,
+    touched,
+    walk,
+)
 
 Opened = list[tuple[Statement, tuple[Expr, ...]]]
 """Statements with the conditions that they stand under, outermost first."""
@@ -56,7 +72,7 @@ def open_branches(
                 and one.otherwise is None
                 and _holds_loads(one, is_load)
                 and used_anywhere(one.condition)
-                and not any(_reads(let, written) for let in one.then.statements if isinstance(let, Let))
+                and all(touched(let).reads.isdisjoint(written) for let in one.then.statements if isinstance(let, Let))
             ):
                 yield from statements(one.then, (*conditions, one.condition))
             else:
@@ -71,7 +87,3 @@ def _holds_loads(branch: If, is_load: Callable[[Statement], bool]) -> bool:
     if any(isinstance(one, Allocate) for one in below):
         return False
     return any(is_load(one) or (isinstance(one, If) and _holds_loads(one, is_load)) for one in below)
-
-
-def _reads(let: Let, written: Collection[Buffer]) -> bool:
-    return any(root(load.buffer) in written for load in find(let.value, Load))

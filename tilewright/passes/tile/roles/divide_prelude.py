@@ -22,7 +22,7 @@ def divide_prelude(plan: ProducerPlan, anchor: int) -> list[Statement] | str:
     before = plan.analysis.kernel.body.statements[:anchor]
     effects = {one: touched(one) for one in before}
     chosen: set[Statement] = {one for one in before if isinstance(one, Allocate) and one.buffer.scope == "shared"}
-    chosen |= {one for one in before if _must(one, plan, effects)}
+    chosen |= {one for one in before if holds(one, Return) or effects[one].writes & plan.prepared}
     while True:
         more = {one for one in before if one not in chosen and _is_needed(one, before, chosen, effects)}
         if not more:
@@ -53,11 +53,6 @@ def _is_common(effects: Touched, plan: ProducerPlan) -> bool:
     """Whether a name means the same before the roles part as in them."""
     settled = {buffer for buffer in effects.reads if buffer.scope == "global" and buffer not in plan.analysis.written}
     return effects.reads <= settled | plan.prepared
-
-
-def _must(statement: Statement, plan: ProducerPlan, effects: dict[Statement, Touched]) -> bool:
-    """Whether loads depend on a statement, or all threads may end in it."""
-    return holds(statement, Return) or bool(effects[statement].writes & plan.prepared)
 
 
 def _is_needed(
