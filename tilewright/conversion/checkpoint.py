@@ -178,9 +178,12 @@ def convert_checkpoint(
 
 
 def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
-    """Refuse a name that is taken: replacing means deleting, so only checkpoints are replaced, and only when asked."""
+    """Refuse a name that is taken: replacing means deleting, so only checkpoints are replaced, and only when asked. What
+    is converted never is: rounding loses its numbers."""
     if path.suffix != ".safetensors" and path.is_file():
         raise InvalidCheckpoint(f"{path} is a file", hint="name a directory for the result, or a .safetensors file")
+    if path.exists() and source.exists() and path.samefile(source):
+        raise InvalidCheckpoint(f"{path} would replace what it is made of", hint="choose another name")
     if path.exists() and not overwrite:
         raise InvalidCheckpoint(f"{path} exists", hint="choose another name, or --overwrite (overwrite=True)")
     if not path.is_dir():

@@ -276,16 +276,22 @@ def test_only_checkpoints_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "precious").write_text("x")
     (tmp_path / "notes").write_text("x")
+    (tmp_path / "link").symlink_to(source)
     (tmp_path / "models" / "other.safetensors").write_text("x")
     for destination, message in (
         ("home", "is not replaced: it holds precious and no checkpoint"),
         ("notes", "is a file"),
         ("models", f"cannot be replaced: {source} is in it"),
+        ("models/from", "would replace what it is made of"),
+        ("models/../link", "would replace what it is made of"),
     ):
         with pytest.raises(InvalidCheckpoint) as raised:
             convert_checkpoint(source, tmp_path / destination, overwrite=True)
         assert raised.value.message == f"{tmp_path / destination} {message}"
     assert (tmp_path / "home" / "precious").is_file() and (source / "model.safetensors").is_file()
+    file = source / "model.safetensors"
+    with pytest.raises(InvalidCheckpoint, match="would replace what it is made of"):
+        convert_checkpoint(file, file, overwrite=True)
     (tmp_path / "empty").mkdir()
     convert_checkpoint(source, tmp_path / "empty", overwrite=True)
     assert (tmp_path / "empty" / "model.safetensors").is_file()
