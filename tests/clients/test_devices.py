@@ -72,14 +72,16 @@ def test_what_accelerate_does_to_a_loaded_model(saved: Any, tmp_path: Path, how:
 
 @pytest.mark.parametrize("offload", [False, True])
 def test_a_layer_takes_the_place_of_one_that_accelerate_watches(offload: bool) -> None:
-    """Of a device other than the one that codes are on, as far as a name goes: codes that are kept elsewhere come for a call, and are saved."""
+    """Of a device other than the one that codes are on, as far as a name goes: codes that are kept elsewhere come for a call, and are saved.
+
+    Without a bias: accelerate itself makes a tensor that is no parameter of one that goes to "cpu:0", and then stops at it.
+    """
     torch.manual_seed(0)
-    model, x = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 7)), torch.randn(3, 64)
-    expected = tilewright.quantize(
-        torch.nn.Sequential(*(torch.nn.Linear(one.in_features, one.out_features) for one in model)), "int8-g32"
-    )
+    sizes, x = ((64, 32), (32, 7)), torch.randn(3, 64)
+    model, twin = (torch.nn.Sequential(*(torch.nn.Linear(*one, bias=False) for one in sizes)) for _ in range(2))
+    expected = tilewright.quantize(twin, "int8-g32")
     expected.load_state_dict(tilewright.quantize(model, "int8-g32").state_dict())
-    dense = torch.nn.Linear(64, 32)
+    dense = torch.nn.Linear(64, 32, bias=False)
     add_hook_to_module(dense, AlignDevicesHook(execution_device="cpu:0", offload=offload, io_same_device=True))
     hooked = torch.nn.Sequential(dense, model[1])
     put_in_place(hooked, "0", dense, model[0])
