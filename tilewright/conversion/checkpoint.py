@@ -178,8 +178,8 @@ def convert_checkpoint(
 
 
 def _check_destination(path: Path, source: Path, overwrite: bool) -> None:
-    """Refuse a name that is taken: replacing means deleting, so only checkpoints are replaced, and only when asked. What
-    is converted never is: rounding loses its numbers."""
+    """Refuse a name that is taken: replacing means deleting, so only checkpoints are replaced, when asked, and what is
+    converted never is, whose numbers rounding loses."""
     if path.suffix != ".safetensors" and path.is_file():
         raise InvalidCheckpoint(f"{path} is a file", hint="name a directory for the result, or a .safetensors file")
     if path.exists() and source.exists() and path.samefile(source):

@@ -13,10 +13,11 @@ import numpy as np
 from tilewright.errors import CannotQuantize
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType
+from tilewright.libraries import torch
 from tilewright.options import in_context
 from tilewright.quant.rounding import Rounding, sum_in_halves
 from tilewright.quant.weight import QuantizedWeight, check_divisors
-from tilewright.runtime.tensors import as_numpy
+from tilewright.runtime.tensors import as_numpy, is_torch
 
 
 def quantize(
@@ -92,6 +93,9 @@ def real_numbers(weight: object) -> np.ndarray:
     """A weight as an array.  Raises CannotQuantize for what holds no real numbers."""
     if getattr(weight, "is_meta", False):
         raise CannotQuantize("the weight is on the meta device: it has no numbers")
+    if is_torch(weight) and (weight.is_nested or weight.layout is not torch.strided):
+        kind = "nested" if weight.is_nested else weight.layout
+        raise CannotQuantize(f"the weight is a {kind} tensor", hint="pass weight.to_dense()")
     try:
         array = as_numpy(weight)
     except ValueError:

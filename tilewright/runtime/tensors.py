@@ -66,7 +66,7 @@ def as_numpy(array: object) -> np.ndarray:
 def memory_of(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a tensor, on the host in the strides that it has; types that NumPy lacks are carried by
     ml_dtypes."""
-    tensor, torch = tensor.detach().cpu(), sys.modules["torch"]
+    tensor, torch = tensor.detach().cpu().resolve_neg(), sys.modules["torch"]
     if not tensor.dtype.is_floating_point or tensor.dtype.itemsize > 2:
         return tensor.numpy()
     bits = tensor.view(torch.uint8 if tensor.dtype.itemsize == 1 else torch.int16).numpy()

@@ -117,6 +117,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: Linear.from_float(torch.nn.Linear(K, N, device="meta")),
         "the weight is on the meta device: it has no numbers\n  help: load the model's weights first",
     ),
+    "a sparse weight": (
+        lambda: quantize(torch.zeros(N, K).to_sparse(), "int4"),
+        "the weight is a torch.sparse_coo tensor\n  help: pass weight.to_dense()",
+    ),
     "no sizes of runs": (
         lambda: grouped_matmul(X, [PACKED, PACKED], None), "the sizes are None, expected 2 numbers of rows"
     ),

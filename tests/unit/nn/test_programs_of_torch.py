@@ -275,6 +275,13 @@ def test_kernels_count_what_they_write() -> None:
             product.backward()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_the_numbers_of_a_view_with_the_sign_turned_are_rounded(dtype: str) -> None:
+    numbers = torch.randn(K, K).to(getattr(torch, dtype))
+    turned, plain = (tilewright.quantize(one, "int4-g8").to_dense() for one in (torch._neg_view(numbers), -numbers))
+    np.testing.assert_array_equal(turned, plain)
+
+
 def test_autocast_leaves_float64() -> None:
     layer = Linear.from_float(torch.nn.Linear(K, K), "int4", group=8)
     x = torch.randn(ROWS, K, dtype=torch.float64)
