@@ -256,8 +256,8 @@ class JITFunction(_ForTargets):
             result = MISSED if known is None else known.run(*arguments, *named.values())
         if result is not MISSED:
             return result
-        runtime, constants = self.direct.split(*arguments, **named)
-        kernel = self._kernel(runtime, constants)
+        runtime, *told = self.direct.split_sized(*arguments, **named)
+        kernel = self._kernel(runtime, *told)
         result = kernel(*runtime.values())
         plan = kernel.plans.get(*runtime.values())
         if plan is not None:
@@ -308,8 +308,8 @@ class JITFunction(_ForTargets):
 
     def interpret(self, *arguments: object, **named: object) -> Any:  # as a call
         """Run on the interpreter; see `Kernel.interpret`."""
-        runtime, constants = self.direct.split(*arguments, **named)
-        return self._kernel(runtime, constants).interpret(*runtime.values())
+        runtime, *told = self.direct.split_sized(*arguments, **named)
+        return self._kernel(runtime, *told).interpret(*runtime.values())
 
     def emulate(self, *arguments: object, **named: Any) -> Any:  # as a call
         """Run the device text on this machine's CPU; see `Kernel.emulate`.
@@ -321,7 +321,9 @@ class JITFunction(_ForTargets):
         """
         options = {name: named.pop(name) for name in list(named) if name not in self.direct.signature.parameters}
         runtime, constants = self.direct.split(*arguments, **named)
-        return self._kernel(runtime, constants).emulate(*runtime.values(), **options)
+        declared = options.keys() & set(self._declaration(constants).symbols)
+        kernel = self._kernel(runtime, constants, {name: options.pop(name) for name in declared})
+        return kernel.emulate(*runtime.values(), **options)
 
     def get_kernel_source(self, *arguments: object, **named: object) -> str:
         """The text emitted for these arguments."""
@@ -366,12 +368,7 @@ class JITFunction(_ForTargets):
         ----------
         runtime : tensors that give them; with `named`, sizes by their names, some may be missing.
         """
-        key = key_of((), constants)
-        declaration = self._declarations.get(key) if key is not None else None
-        if declaration is None:
-            declaration = self.direct.declare(constants)
-            if key is not None:
-                self._declarations[key] = declaration
+        declaration = self._declaration(constants)
         shapes, strides = {}, {}
         unknown = [name for name in named or () if name not in declaration.symbols]
         if unknown:
@@ -386,6 +383,15 @@ class JITFunction(_ForTargets):
             shapes[name], strides[name] = shape_and_strides(name, runtime[name], declaration.tensors[name])
         sizes = declaration.bind(shapes, strides, named) if declaration.sizes else {}
         return sizes, {**declaration.numbers(shapes), **(named or {})}
+
+    def _declaration(self, constants: Mapping[str, object]) -> Declaration:
+        key = key_of((), constants)
+        declaration = self._declarations.get(key) if key is not None else None
+        if declaration is None:
+            declaration = self.direct.declare(constants)
+            if key is not None:
+                self._declarations[key] = declaration
+        return declaration
 
 
 def _kind_of_memory(name: str, tensor: object) -> str:

@@ -251,28 +251,30 @@ class DirectFunction:
         runtime = {name: value for name, value in bound.arguments.items() if name not in constants}
         return runtime, {name: value for name, value in bound.arguments.items() if name in constants}
 
+    def split_sized(
+        self, *arguments: object, **keywords: object
+    ) -> tuple[dict[str, object], dict[str, object], dict[str, Any]]:  # sizes, as the caller has them
+        """The same of a call, and the numbers whose names are no parameters: sizes, perhaps."""
+        sizes = {name: keywords.pop(name) for name in list(keywords) if self._may_be_size(name, keywords[name])}
+        return (*self.split(*arguments, **keywords), sizes)
+
     def split_partly(
         self, *arguments: object, **keywords: object
-    ) -> tuple[dict[str, object], dict[str, object], dict[str, Any]]:  # sizes, as `split` finds them
+    ) -> tuple[dict[str, object], dict[str, object], dict[str, Any]]:  # sizes, as the caller has them
         """The same for arguments that only say what to compile: tensors and scalars may be left out.
-
-        Returns
-        -------
-        runtime and compile-time arguments, and the numbers whose names are no parameters: sizes, perhaps.
 
         Raises
         ------
         WrongArguments : the others do not fit the signature, or a compile-time argument is missing.
         """
-        sizes = {name: keywords.pop(name) for name in list(keywords) if self._may_be_size(name, keywords[name])}
         left_out = {p.name: _LEFT_OUT for p in self.parameters if p.kind != "constant" and p.is_required}
         positional = {p.name for p, _ in zip(self.parameters, arguments, strict=False)}
         given = {name: value for name, value in left_out.items() if name not in positional} | keywords
-        runtime, constants = self.split(*arguments, **given)
+        runtime, constants, sizes = self.split_sized(*arguments, **given)
         return {name: value for name, value in runtime.items() if value is not _LEFT_OUT}, constants, sizes
 
     def _may_be_size(self, name: str, value: object) -> bool:
-        return name not in self.signature.parameters and isinstance(value, int) and not isinstance(value, bool)
+        return name not in self.signature.parameters and isinstance(value, (int, float)) and not isinstance(value, bool)
 
     def declare(self, constants: Mapping[str, object]) -> Declaration:
         """Read the declarations, with the compile-time arguments given.

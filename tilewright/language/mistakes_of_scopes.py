@@ -182,7 +182,7 @@ class UnboundSize(AuthorError):
     """A `T.const` symbol that no argument gives."""
 
     sentence = "no argument gives the size {name!r}"
-    advice = "write {name} alone as an extent or a stride of an annotated tensor parameter"
+    advice = "write {name} alone as an extent or a stride of an annotated tensor parameter, or pass {name}= in the call"
 
 
 class UnboundDynamicSize(AuthorError):

@@ -168,7 +168,7 @@ symbolic = dynamic
 def const(name: str | Sequence[str], dtype: object = "int32") -> Any:
     """Sizes that are Python ints in the kernel: bound from the shapes of the arguments (direct style only).
 
-    Each must stand alone as an extent or a stride of an annotated tensor.
+    Each stands alone as an extent or a stride of an annotated tensor, or is passed by its name in the call.
 
     Parameters
     ----------

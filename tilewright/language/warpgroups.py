@@ -51,7 +51,7 @@ def ws(*warp_group_ids: object) -> WarpGroups:
 
     Parameters
     ----------
-    warp_group_ids : ints from 0, below a fourth of the block's warps.
+    warp_group_ids : ints from 0, below a fourth of the block's warps; -1 for all of them.
 
     Examples
     --------
@@ -65,6 +65,7 @@ def ws(*warp_group_ids: object) -> WarpGroups:
         )
     count = threads[0] // WARPGROUP
     groups = sorted(constant(group, "a warpgroup of T.ws") for group in warp_group_ids)
+    groups = list(range(count)) if groups == [-1] else groups
     there = f"neighbouring warpgroups of the block's {count}"
     if not groups or groups[0] < 0 or groups[-1] >= count or groups != list(range(groups[0], groups[-1] + 1)):
         raise NumberExpected("T.ws", there, str(tuple(groups)))

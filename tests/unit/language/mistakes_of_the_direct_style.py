@@ -89,7 +89,7 @@ UnboundSize: no argument gives the size 'N'
   |
 3 | def kernel(A):
   | ^^^^^^^^^^^^^^
-  help: write N alone as an extent or a stride of an annotated tensor parameter
+  help: write N alone as an extent or a stride of an annotated tensor parameter, or pass N= in the call
 """,
     ),
     "tensor_before_annotation": (

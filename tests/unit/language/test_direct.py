@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tilewright
 import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir.nodes import Var
@@ -334,3 +335,30 @@ def test_an_array_for_a_parameter_without_annotation() -> None:
     array = np.ones(8, np.float32)
     with pytest.raises(MissingAnnotation, match="the parameter 'B' of without_annotation has no annotation"):
         JITFunction(without_annotation, "cpu", None)(array, array)
+
+
+def test_a_size_that_no_tensor_has_is_passed_by_name():
+    """TileLang's programs pass what only the grid or the body asks for; each value is a kernel of its own."""
+
+    @tilewright.jit(target="cpu")
+    def kernel(A, B, block: int = 32):
+        N, blocks, scale = T.const("N, blocks, scale")
+        A: T.Tensor((N,), "float32")
+        B: T.Tensor((N,), "float32")
+        with T.Kernel(blocks, threads=32) as b:
+            for i in T.Parallel(block):
+                B[b * block + i] = A[b * block + i] * scale
+
+    a = np.arange(128, dtype=np.float32)
+    for blocks, scale in ((4, 3), (2, 3), (4, 2.5), (4, 3)):
+        for run in (kernel, kernel.interpret):
+            b = np.zeros_like(a)
+            run(a, b, blocks=blocks, scale=scale)
+            np.testing.assert_array_equal(b, np.where(np.arange(128) < 32 * blocks, a * scale, 0))
+    emulated, b = kernel.on("cuda -arch=sm_90a"), np.zeros_like(a)
+    emulated.emulate(a, b, blocks=4, scale=3, schedule="random", seed=1)
+    np.testing.assert_array_equal(b, a * 3)
+    with pytest.raises(UnboundSize, match="no argument gives the size 'blocks'"):
+        kernel(a, b, scale=3)
+    with pytest.raises(WrongArguments, match="no argument and no size 'blokcs'"):
+        kernel(a, b, blokcs=4, scale=3)

@@ -45,3 +45,22 @@ def test_other_warps_wait_for_those_that_go_on(target: str) -> None:
         b, c = np.full((2, 24), np.nan, np.float32)
         run(a, b, c)
         assert np.allclose(b, wanted[::-1], 1e-5, 1e-5) and np.allclose(c, 2 * np.roll(wanted, -1), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda -arch=sm_90a", "hip -arch=gfx942"])
+@pytest.mark.parametrize("groups", [(-1,), (0, 1), (1,)])
+def test_warpgroups_by_number(groups, target):
+    """-1 is all of them, as in TileLang."""
+
+    @T.prim_func
+    def program(C: T.Tensor((256,), "int32")):
+        with T.Kernel(1, threads=256):
+            tx = T.get_thread_binding()
+            C[tx] = 1
+            with T.ws(*groups):
+                C[tx] = 5
+
+    kernel, found = tilewright.compile(program, target=target), np.zeros(256, np.int32)
+    for run in (kernel.interpret, kernel if target == "cpu" else kernel.emulate):
+        run(found)
+        assert found.tolist() == [5 if groups != (1,) or tx >= 128 else 1 for tx in range(256)]
