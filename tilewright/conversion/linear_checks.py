@@ -44,9 +44,8 @@ def computes_as_linear(module: Any) -> bool:
     weight's.
     """
     kind: type = type(module)
-    if (
-        kind is torch.nn.modules.linear.NonDynamicallyQuantizableLinear
-    ):  # torch's attention takes its weight, never calls it
+    # torch's attention takes the weight of this one, and never calls it.
+    if kind is torch.nn.modules.linear.NonDynamicallyQuantizableLinear:
         return False
     held = {name for name, tensor in (*module._parameters.items(), *module._buffers.items()) if tensor is not None}
     floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -71,9 +70,7 @@ def _multiplies(kind: Any) -> bool:
             probe.weight, probe.bias = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
             found = probe.eval().forward(x)
             return found.shape == expected.shape and bool(torch.allclose(found, expected, atol=1e-5))
-        except (
-            Exception
-        ):  # what a stranger's forward needs and the probe lacks may raise anything: it is not alike then
+        except Exception:  # a stranger's forward may raise anything for what the probe lacks: it is not alike then
             return False
 
 

@@ -47,9 +47,7 @@ def needing_numbers(modules: Mapping[str, object]) -> set[str]:
 def _is_no_product(module: Any) -> bool:
     matrix = module._parameters.get("weight")
     of_numbers = matrix is not None and matrix.ndim == 2 and matrix.is_floating_point() and matrix.element_size() > 1
-    other = isinstance(module, torch.nn.Linear) or not hasattr(
-        module, "in_features"
-    )  # another library's layer has some
+    other = isinstance(module, torch.nn.Linear) or not hasattr(module, "in_features")  # another library's layer has
     return of_numbers and other and not is_linear(module)
 
 

@@ -165,11 +165,9 @@ def epilogue_behind(
 
 def _bias_of(bias: Array | None, like: Array) -> Array:
     """The bias as kernels take it: one element where there is none."""
-    return (
-        arrays.constant("no bias", lambda: np.zeros((1, 1), np.float32), like)
-        if bias is None
-        else arrays.contiguous(bias)
-    )
+    if bias is not None:
+        return arrays.contiguous(bias)
+    return arrays.constant("no bias", lambda: np.zeros((1, 1), np.float32), like)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -37,9 +37,8 @@ def replay(prepared: Ready, operands: Operands, made: Result, passed: Mapping[st
     }
     places = {name: address_of(value) for name, value in passed.items()}
     is_read = all(address_of(read[name]) == place for name, place in places.items() if name != "out")
-    if (
-        made.copied or not is_read or len(set(places.values())) < len(places)
-    ):  # which of two at one place a kernel is given is not seen
+    # Which of two at one place a kernel is given is not seen.
+    if made.copied or not is_read or len(set(places.values())) < len(places):
         return missed, False
     first, second = list(prepared.launches(operands)), list(prepared.launches(operands))
     writer = _Writer(operands, made, passed, prepared.is_owned)

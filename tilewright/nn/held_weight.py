@@ -163,14 +163,10 @@ class HeldWeight(torch.nn.Module):
     def _settle(self) -> None:
         """Where a kernel has brought the weight into its own order, the buffer holds that instead: codes are held
         once."""
-        packed, buffer = self._packed, self._buffers["qweight"]
-        seen = self._seen
-        if (
-            packed is None
-            or seen is None
-            or packed.order is self._order
-            or all(one is not buffer for one in seen.buffers)
-        ):
+        packed, buffer, seen = self._packed, self._buffers["qweight"], self._seen
+        if packed is None or seen is None or packed.order is self._order:
+            return
+        if all(one is not buffer for one in seen.buffers):
             return
         unchanged = seen.holds(self._buffers)
         self._order, words = packed.order, packed.held["codes"]

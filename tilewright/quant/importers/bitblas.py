@@ -214,10 +214,8 @@ def from_bitblas(
     order.check(N, K, name)
     flat = np.reshape(as_numpy(qweight), -1)
     kinds = ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"]
-    packed = expect(f"{name}.qweight", flat, kinds, [int(np.prod(order.shape(N, K)))], "[N * K * bits / 8]").view(
-        np.uint8
-    )
-    codes = order.unpack(packed, N, K)
+    packed = expect(f"{name}.qweight", flat, kinds, [int(np.prod(order.shape(N, K)))], "[N * K * bits / 8]")
+    codes = order.unpack(packed.view(np.uint8), N, K)
     codes = codes if native else stored_codes(codes, of, A_dtype)
     group = K if group_size == -1 else group_size
     groups = -(-K // group)

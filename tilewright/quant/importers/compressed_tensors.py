@@ -95,9 +95,8 @@ def _zeros(name: str, value: object, bits: int, N: int, groups: int, whole: bool
     """Zero points as unsigned codes, ``[N, groups]``."""
     found = as_numpy(value)
     if found.dtype == np.int8:
-        return (
-            expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16) + (1 << (bits - 1))
-        ).astype(np.uint8)
+        points = expect(name, found, ["int8"], [N, groups], "[N, K / group]").astype(np.int16)
+        return (points + (1 << (bits - 1))).astype(np.uint8)
     packed = expect(name, found, ["int32"], [words_of(bits, N)[whole], groups], "[N * bits / 32, K / group]")
     return np.ascontiguousarray(_codes(np.ascontiguousarray(packed.T), bits, N, whole).T)
 
