@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -61,7 +62,12 @@ def share() -> str:
     said = refused("apple7")
     count = len(ALL) - sum(map(len, said.values()))
     head = f"{count} of the {len(ALL)} programs that the emulator runs for NVIDIA's machines run as Metal text; refused are:"
-    return "\n".join([head, "", *(f"- {why}: {', '.join(names)}" for why, names in said.items())])
+    return "\n".join([head, "", *(wrapped(f"- {why}: {', '.join(names)}") for why, names in said.items())])
+
+
+def wrapped(item: str) -> str:
+    """An item of a list, in lines as the pages have them."""
+    return textwrap.fill(item, 100, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def section(name: str) -> re.Pattern[str]:
