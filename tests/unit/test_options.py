@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 from pathlib import Path
 
@@ -77,6 +78,8 @@ def test_the_environment_sets_them(
 def test_what_an_option_cannot_be_is_refused(
     monkeypatch: pytest.MonkeyPatch, variable: str, text: str, message: str
 ) -> None:
+    if os.fsdecode(text.encode()) != text:
+        pytest.skip("no variable has this letter in this locale")
     monkeypatch.setenv(variable, text)
     with pytest.raises(InvalidOption) as caught:
         options()

@@ -91,7 +91,7 @@ ELSEWHERE = {
 
 def test_every_page_with_python_is_run() -> None:
     pages = [ROOT / "README.md", ROOT / "PACKAGE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-    having = {str(page.relative_to(ROOT)) for page in pages if BLOCK.search(page.read_text())}
+    having = {str(page.relative_to(ROOT)) for page in pages if BLOCK.search(page.read_text(encoding="utf-8"))}
     assert having == set(PAGES) | ELSEWHERE
 
 
@@ -102,10 +102,10 @@ def test_python_on_the_page_runs(
     monkeypatch.chdir(tmp_path)
     prepare, before = PAGES[page]
     names = prepare(tmp_path)
-    for number, text in enumerate(BLOCK.findall((ROOT / page).read_text())):
+    for number, text in enumerate(BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))):
         before.get(number, nothing)(names)  # type: ignore[arg-type]
         file = tmp_path / f"block_{number}.py"
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         names = names | runpy.run_path(str(file), names)
     if page == "README.md":
         product, error = capsys.readouterr().out.split()
@@ -114,16 +114,16 @@ def test_python_on_the_page_runs(
 
 def test_a_package_index_shows_a_page_that_stands_alone() -> None:
     """Links into the repository lead nowhere there."""
-    shown = re.search(r'^readme = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    shown = re.search(r'^readme = "(.*)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert shown is not None
-    links = re.findall(r"\]\(([^)]*)\)", (ROOT / shown[1]).read_text())
+    links = re.findall(r"\]\(([^)]*)\)", (ROOT / shown[1]).read_text(encoding="utf-8"))
     assert all(link.startswith("https://") for link in links)
 
 
 def test_commands_on_the_page_of_checkpoints_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     of_checkpoints(tmp_path)
-    commands = COMMAND.findall((ROOT / "docs" / "checkpoints.md").read_text())
+    commands = COMMAND.findall((ROOT / "docs" / "checkpoints.md").read_text(encoding="utf-8"))
     assert len(commands) == 3
     for command in commands:
         assert main(shlex.split(command)) == 0

@@ -63,7 +63,9 @@ class Terminal:
         self.color = wanted if color is None else color
 
     def write(self, text: str = "") -> None:
-        print(text, file=self.stream)
+        """A line; letters that the stream's encoding lacks are question marks."""
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding), file=self.stream)
 
     def paint(self, text: str, *styles: str) -> str:
         """`text` in the styles named in `STYLES`."""

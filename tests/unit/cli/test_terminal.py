@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
+
 import tilewright.ops  # noqa: F401  (registers the tile operators)
 from tilewright.cli.terminal import Terminal
 from tilewright.progress import Progress
@@ -49,6 +51,16 @@ def test_tables_align_numbers_to_the_right() -> None:
     stream = io.StringIO()
     Terminal(stream).table(["format", "GOP/s"], [["int4", "7.5"], ["uint4 zeros", "123.4"], ["torch", "-"]])
     assert stream.getvalue() == "format       GOP/s\nint4           7.5\nuint4 zeros  123.4\ntorch            -\n"
+
+
+@pytest.mark.parametrize(
+    "encoding, shown", [("ascii", "C = A W? in 3 ?s"), ("latin-1", "C = A W? in 3 µs"), ("utf-8", "C = A Wᵀ in 3 µs")]
+)
+def test_terminals_of_any_locale_are_written_to(encoding: str, shown: str) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    Terminal(stream).write("C = A Wᵀ in 3 µs")
+    stream.seek(0)
+    assert stream.read() == f"{shown}\n"
 
 
 def test_progress_shows_only_on_a_terminal() -> None:
