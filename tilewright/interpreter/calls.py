@@ -98,8 +98,11 @@ def _first_elements(state: Evaluator, node: Call, lanes: int) -> tuple[View, lis
     """Where the first lanes of a vector of so many are, and which lanes those are."""
     region, place = _target(state, node)
     (count,) = region.extents
-    first = np.arange(lanes) < np.asarray(state.value(expr(count)))[..., None]
-    return place, [state.value(start) for start in region.starts], both(state.element_mask(lanes), first)
+    counted = np.asarray(state.value(expr(count)))[..., None]
+    mask = state.element_mask(lanes)
+    if np.any(both(mask, counted > lanes)):  # machines' masks have no more bits
+        raise InternalError(f"{node.function} of {counted.max()} elements of a vector of {lanes}")
+    return place, [state.value(start) for start in region.starts], both(mask, np.arange(lanes) < counted)
 
 
 def _load_first(state: Evaluator, node: Call) -> Numbers:

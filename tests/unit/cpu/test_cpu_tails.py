@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tilewright.interpreter import interpret
 from tilewright.ir.dtypes import dtype
+from tilewright.machine.arch import Arch
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
@@ -119,10 +120,13 @@ def f(X: float32[m, {n}], Y: float32[m, {n}], *, m: int32) -> Y:
 """
 
 
+@pytest.mark.parametrize(
+    "machine", [*MACHINES, *filter(runs_here, [arch({"arch": "x86_64"})])], ids=lambda one: f"{one.vector_bytes} bytes"
+)
 @pytest.mark.parametrize("length", [61, 150])
-def test_streamed_rows_begin_with_a_line(length: int) -> None:
-    """On a machine with next to no cache every result is large: interpreted and compiled."""
-    machine = host()
+def test_streamed_rows_begin_with_a_line(length: int, machine: Arch) -> None:
+    """On a machine with next to no cache every result is large: interpreted and compiled. Before a line begins there are
+    several vectors where these are shorter: of one of 32 bytes 15 elements were stored, that is, none or any."""
     small = replace(machine, l2_bytes=1 << 10, features=machine.features - {"ordered_streams"})
     x = np.random.default_rng(length).standard_normal((20, length)).astype(np.float32)
     expected = x * np.float32(2) + np.float32(1)

@@ -98,7 +98,12 @@ class _Stream(ScopedRewriter):
         lanes, var, index = store.value.dtype.lanes, loop.var, loop.var.dtype
         together = self.together(store)
         first, behind = ir.Var(index, f"{var.name}_line"), ir.Var(index, f"{var.name}_end")
-        count = lambda stop: ir.cast(stop - var, INT32)  # noqa: E731
+
+        def count(stop: ir.Expr) -> ir.Expr:
+            """Of a vector: beginnings and ends are shorter than a line, which may be several vectors."""
+            left = ir.cast(stop - var, INT32)
+            return left if store.value.dtype.nbytes(1) >= self.line else ir.index_binary("min", left, lanes)
+
         try:
             head = replace(loop, stop=first, body=first_lanes(loop.body, var, lanes, count(first)))
             rest = replace(loop, start=behind, body=first_lanes(loop.body, var, lanes, count(loop.stop)))
