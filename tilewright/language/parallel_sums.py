@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from tilewright import ops
 from tilewright.interpreter.iterations import told_apart
 from tilewright.interpreter.over_threads import may_hold
-from tilewright.ir import INT32, find, key, put, substitute
+from tilewright.ir import INT32, find, key, put, root, substitute
 from tilewright.ir import nodes as ir
 from tilewright.ir import variables as variables_in
 from tilewright.language.collisions import OF_THE_BLOCK, conditional, is_of_another, iterations_of
@@ -123,7 +123,11 @@ def _sums(loop: ir.Parallel) -> Iterator[Sum]:
     found = [one for pair in conditional(loop.body, ()) if (one := _sum(loop, *pair)) is not None]
     for one in found:
         buffer = one.store.buffer
-        alike = [other.store for other in found if other.store.buffer is buffer and other.operation == one.operation]
+        alike = [
+            other.store
+            for other in found
+            if root(other.store.buffer) is root(buffer) and other.operation == one.operation
+        ]
         if _uses(loop.body, buffer) == sum(_uses(store, buffer) for store in alike) and not any(
             _uses(other.added, buffer) for other in found
         ):
@@ -131,7 +135,7 @@ def _sums(loop: ir.Parallel) -> Iterator[Sum]:
 
 
 def _uses(node: object, buffer: ir.Buffer) -> int:
-    return sum(one.buffer is buffer for one in find(node, ir.Load, ir.Store, ir.Region))
+    return sum(root(one.buffer) is root(buffer) for one in find(node, ir.Load, ir.Store, ir.Region))
 
 
 def _sum(loop: ir.Parallel, store: ir.Store, conditions: Sequence[ir.Expr]) -> Sum | None:
@@ -146,9 +150,9 @@ def _sum(loop: ir.Parallel, store: ir.Store, conditions: Sequence[ir.Expr]) -> S
     names = {one.var: one.value for one in find(loop.body, ir.Let)}
     while variables_in(place) & names.keys():
         place = substitute(place, names)
-    changing = {one.buffer for one in find(loop.body, ir.Allocate, ir.Store)}
+    changing = {root(one.buffer) for one in find(loop.body, ir.Allocate, ir.Store)}
     moved, inner = variables_in(place), {one.var for one in find(loop.body, ir.For)}
-    known = not moved & inner and all(one.buffer not in changing for one in find(place, ir.Load))
+    known = not moved & inner and all(root(one.buffer) not in changing for one in find(place, ir.Load))
     if store.buffer.scope not in OF_THE_BLOCK or not added or not known or 0 in loop.extents:
         return None
     moving = [var for var, size in zip(loop.vars, loop.extents) if size != 1]
@@ -156,8 +160,10 @@ def _sum(loop: ir.Parallel, store: ir.Store, conditions: Sequence[ir.Expr]) -> S
     alike = operation in KINDS and store.buffer.scope != "fragment" and not casts
     if not along and (not alike or told_apart(store.indices, moving)):
         return None
-    come = _coming(loop, conditions) if conditions or not along else {}
-    if come and not (_meet(come, loop, moved) if along else is_of_another(store, store, come, _numbers(come))):
+    moved_by = replace(store, indices=tuple(var for var in loop.vars if var in moved)) if along else store
+    come = _coming(loop, conditions)
+    number = np.arange(come[loop.vars[0]].size)
+    if number.size < 2 or not is_of_another(moved_by, moved_by, come, number):
         return None
     return Sum(
         store, operation, _total(operation, added), place, along, lambda value: functools.reduce(ir.cast, casts, value)
@@ -194,17 +200,8 @@ def _beside(node: ir.Expr, operation: str, store: ir.Store) -> list[ir.Expr] | N
 
 
 def _coming(loop: ir.Parallel, conditions: Sequence[ir.Expr]) -> dict[ir.Var, np.ndarray]:
-    """The iterations for which conditions may hold."""
-    iterations = iterations_of(loop.vars, loop.extents, loop.body)
-    held = [np.broadcast_to(may_hold(one, iterations), _numbers(iterations).shape) for one in conditions]
+    """The iterations for which conditions may hold; a loop of unknown length has two."""
+    extents = [2 if isinstance(size, ir.Expr) else size for size in loop.extents]
+    iterations = iterations_of(loop.vars, extents, loop.body)
+    held = [np.broadcast_to(may_hold(one, iterations), iterations[loop.vars[0]].shape) for one in conditions]
     return {var: line[np.all(held, axis=0)] if held else line for var, line in iterations.items()}
-
-
-def _numbers(iterations: Mapping[ir.Var, np.ndarray]) -> np.ndarray:
-    return np.arange(next(iter(iterations.values())).size)
-
-
-def _meet(come: Mapping[ir.Var, np.ndarray], loop: ir.Parallel, moved: set[ir.Var]) -> bool:
-    """Whether several of the iterations that may come have one element, which some of the loop's variables move."""
-    lines = np.stack([come[var] if var in moved else 0 * come[var] for var in loop.vars])
-    return np.unique(lines, axis=1).shape[1] < lines.shape[1]

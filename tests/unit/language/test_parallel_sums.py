@@ -114,15 +114,21 @@ def test_a_product_of_matrices_by_a_loop_over_three_indices(size, target):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("how", ["diagonals", "rows by number", "a size known at launch"])
+@pytest.mark.parametrize("how", ["diagonals", "rows by number", "a size known at launch", "a condition", "never"])
 def test_places_that_the_variables_share_or_numbers_decide(how, target):
     n = T.dynamic("n")
 
     @T.prim_func
     def program(I: T.Tensor((8,), "int32"), B: T.Tensor((8, n), "float32"), C: T.Tensor((24,), "float32")):
         with T.Kernel(1, threads=64):
-            for i, j in T.Parallel(8, n if how == "a size known at launch" else 16):
-                if how == "diagonals":
+            for i, j in T.Parallel(8, n if how in ("a size known at launch", "a condition") else 16):
+                if how == "never":
+                    if i > 9:
+                        C[i + j] += B[i, j]
+                elif how == "a condition":
+                    if B[i, j] > 0:
+                        C[i] += B[i, j]
+                elif how == "diagonals":
                     C[i + j] += B[i, j]
                 elif how == "rows by number":
                     row = I[i]
@@ -134,7 +140,7 @@ def test_places_that_the_variables_share_or_numbers_decide(how, target):
     rows = np.arange(8)[:, None] + np.zeros(16, int)
     places = {"diagonals": rows + np.arange(16), "rows by number": numbers[rows]}.get(how, rows)
     expected = c.copy()
-    np.add.at(expected, places, b)
+    np.add.at(expected, places, {"a condition": np.maximum(b, 0), "never": 0 * b}.get(how, b))
     check(program, target, (numbers, b, c), (numbers, b, expected))
 
 
