@@ -251,7 +251,7 @@ def test_rows_of_tiles_that_lie_apart_in_memory(arch, dtype):
     rng = np.random.default_rng(0)
     q, k = (rng.integers(-3, 4, (S, H, D)).astype(tilewright.dtype(dtype).numpy) for _ in range(2))
     c = np.full((H, S, 160), np.nan, np.float32)
-    kernel(q, k, c)
+    (kernel if runs_here(kernel.arch) else functools.partial(interpreted, kernel))(q, k, c)
     exact = np.einsum("shd,thd->hst", q.astype(float), k.astype(float))
     assert np.array_equal(c[:, :, :S], exact) and not c[:, :, S:].any()
 

@@ -26,7 +26,8 @@ class NoFirstLanes(Exception):
 
 
 def first_lanes(part: N, loop_var: ir.Var, lanes: int, count: ir.Expr) -> N:
-    """`part`, statements or a value of vectors of `lanes` elements from `loop_var` on, for the first `count` of each.
+    """`part`, statements or a value of vectors of `lanes` elements from `loop_var` on, for the first `count` of each
+    (which has as many).
 
     Raises
     ------
