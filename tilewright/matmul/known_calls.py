@@ -41,6 +41,10 @@ class Products(Calls):
         also = "forward._current_level < 0 and not modes()"
         if any(tensor.requires_grad for tensor in tensors):
             also, names["taken"] = f"{also} and not taken()", torch.is_grad_enabled
+        kind = tensors[0].device.type
+        if torch.is_autocast_enabled(kind):  # they were of the type that is cast to, which another context may change
+            names |= {"cast": torch.get_autocast_dtype, "kind": kind, "to": torch.get_autocast_dtype(kind)}
+            also += " and cast(kind) is to"
         return also, names
 
 

@@ -289,3 +289,11 @@ def test_autocast_leaves_float64() -> None:
         found = layer(x)
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, linear(x, layer.dequantize().double(), layer.bias.double()), rtol=1e-6, atol=1e-6)
+
+
+def test_autocast_to_another_type_than_before() -> None:
+    """A call is known from a context that cast nothing, since activations were of its type."""
+    layer, x = Linear.from_float(torch.nn.Linear(K, K), "int4", group=8), torch.randn(ROWS, K, dtype=torch.bfloat16)
+    for dtype in [torch.bfloat16] * 4 + [torch.float16, torch.bfloat16, torch.float16]:
+        with torch.autocast("cpu", dtype):
+            assert layer(x).dtype == dtype
