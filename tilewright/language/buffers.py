@@ -24,8 +24,7 @@ from tilewright.language.proxies import (
 )
 from tilewright.language.reaches import is_negative
 from tilewright.language.recording import Frame, active, in_kernel, statement_here
-from tilewright.language.slices import length
-from tilewright.language.tensor_proxies import TensorProxy
+from tilewright.language.tensor_proxies import TensorProxy, length
 from tilewright.language.vectors import Vector, common_lanes, kept, lane_of
 
 TILELANG_SCOPES = {"shared": "shared.dyn", "fragment": "local.fragment", "scalar": "local.var"}

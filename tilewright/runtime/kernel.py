@@ -23,13 +23,12 @@ from tilewright.passes.thread.check_registers import roomier
 from tilewright.runtime.arguments import Binder, Bound
 from tilewright.runtime.call_keys import MISSED
 from tilewright.runtime.emulation import emulate_program
-from tilewright.runtime.facts import FactClass, FactClasses
+from tilewright.runtime.facts import FactClass, FactClasses, as_one, shared_places
 from tilewright.runtime.inspection import Inspected
 from tilewright.runtime.packing import pack_operands, packed_sizes, unpack_operand
 from tilewright.runtime.plans import Device, Launch, Plans
 from tilewright.runtime.profiler import Profiler
 from tilewright.runtime.programs import lowered
-from tilewright.runtime.same_memory import as_one, shared_places
 from tilewright.runtime.tensors import count_write, is_torch, memory_of
 from tilewright.targets.base import Promised, Target
 from tilewright.targets.registry import resolve

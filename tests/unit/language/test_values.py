@@ -18,7 +18,7 @@ from tilewright.ir import Buffer, Const, Kernel, Load, Region, dtypes
 from tilewright.language.mistakes import NumberExpected
 from tilewright.language.promotion import promote
 from tilewright.language.proxies import Scalar, as_expr
-from tilewright.language.slices import length
+from tilewright.language.tensor_proxies import length
 
 ALL = sorted(dtypes.ALL)
 

@@ -122,8 +122,10 @@ def read_sinq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
         what = "codes of nf3" if "nf3" in method else "tiles, each with scales of its columns (tiling_mode 2D)"
         raise InvalidTensor(f"{name} has {what}", hint="SINQ's integers and nf4 with tiling_mode 1D can be read")
     # Where groups do not divide a row they were halved until they did, and only the codes' shape says it.
-    of, width = "nf4" if "nf4" in method else None, rows.shape[1]
-    made = from_hqq(rows, scale, zero, group=width, format=of, **_about(tensors, about, name))
+    made = from_hqq(
+        rows, scale, zero, group=rows.shape[1], format="nf4" if "nf4" in method else None,
+        **_about(tensors, about, name),
+    )  # fmt: skip
     return smoothed(made, tensors.get(f"{about}.scale2"), f"{about}.scale2")
 
 

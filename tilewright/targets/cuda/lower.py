@@ -14,7 +14,7 @@ from tilewright.targets.cuda.cluster_copy import lower_cluster_copy, lower_clust
 from tilewright.targets.cuda.engine_copy import lower_engine_copy, lower_engine_tile_store
 from tilewright.targets.cuda.engine_store import lower_engine_store
 from tilewright.targets.cuda.quad_copy import lower_quad_copy
-from tilewright.targets.cuda.sparse_gemm import lower_sparse_gemm
+from tilewright.targets.cuda.sparse_metadata import lower_sparse_gemm
 from tilewright.targets.cuda.unpack import lower_unpack
 from tilewright.targets.cuda.warpgroup_gemm import lower_group, lower_group_wait, lower_load_ahead, lower_warpgroup_gemm
 from tilewright.targets.gpu.gemm import lower_gemm

@@ -1,4 +1,5 @@
-"""The words of metadata that the lanes of a warp give sparse matrix instructions, read from a shared tile.
+"""`T.gemm_sp` on ``mma.sp``, and the words of metadata that the lanes of a warp give sparse matrix instructions, read
+from a shared tile.
 
 In the order of lanes (`formats.sparse.in_lanes`) a warp's words lie side by side, and one access of a word each brings
 them.
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 from tilewright.formats.sparse import LANE_BYTES
 from tilewright.ir import UINT32, Allocate, Buffer, Call, Expr, Region, Statement, Store, const, perform, whole
 from tilewright.ops import GemmPlan, SparseGemm, lane_place
+from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.targets.cuda.instructions import WARP
+from tilewright.targets.gpu.gemm import SparseWarpProduct
 
 WARP_ROWS = 16
 
@@ -132,3 +135,14 @@ class PlacesOfLane:
 def hold(registers: Buffer) -> Statement:
     """A use of words of metadata: until then their registers are not given to others."""
     return perform("sparse_hold", whole(registers))
+
+
+def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
+    """The thread code of a sparse gemm that has a plan."""
+    return _SparseWarpGemm.lower(gemm, context)
+
+
+class _SparseWarpGemm(SparseWarpProduct):
+    def word(self, first_row: Expr, step: Expr) -> Expr:
+        step_bytes = STEP_BYTES * (2 if self.gemm.a.dtype.bits == 8 else 1)
+        return lane_word(self.gemm, self.block, first_row, step * step_bytes, 2)

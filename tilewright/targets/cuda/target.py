@@ -23,8 +23,7 @@ from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, rec
 from tilewright.targets.cuda.tma import descriptor, encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
-from tilewright.targets.gpu.host import HostProgram, cluster_of, code_of, is_dependent, prints
-from tilewright.targets.gpu.launcher import HostLauncher
+from tilewright.targets.gpu.host import HostLauncher, HostProgram, cluster_of, code_of, is_dependent, prints
 from tilewright.texts import write_text
 
 

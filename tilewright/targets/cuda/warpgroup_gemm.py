@@ -7,7 +7,7 @@ ends there; one without waits.
 A left operand of bytes that lies along m is transposed by lanes (`targets/cuda/transposed_operand.py`), and multiplied
 out of registers: the part of one step of k while the products of the step before are made.
 
-The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_gemm.py`).
+The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_metadata.py`).
 """
 
 from __future__ import annotations

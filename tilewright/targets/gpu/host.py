@@ -1,4 +1,5 @@
-"""Runs the host program of a compiled function: which kernels, with which grids and arguments.
+"""Runs the host program of a compiled function, on a GPU that a driver library drives or elsewhere: which kernels,
+with which grids and arguments.
 
 One plan serves the driver and the emulator; they differ in what a launch is and where workspaces come from.
 """
@@ -12,10 +13,12 @@ from typing import Any
 from tilewright.errors import AssertionFailed, InternalError
 from tilewright.ir import entry_parameters, evaluate, find, kernels, root, walk
 from tilewright.ir import nodes as ir
+from tilewright.ir.nodes import Buffer, Function
 from tilewright.machine.arch import Arch
 from tilewright.ops.prints import line, show_number, words_of
 from tilewright.passes.lower.flatten_buffers import stored_shape, strides_of
 from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters
+from tilewright.targets.gpu.library import DriverLibrary
 
 Launch = Callable[[int, tuple[int, int, int], list[Any]], None]
 """Called with a kernel's number, its grid and its argument values."""
@@ -166,3 +169,35 @@ def code_of(param: ir.Buffer | ir.Var | ir.TensorMap) -> str:
     if param.dtype.is_packed:
         return _CODES[f"{param.dtype.kind}8"]
     return _CODES["float32" if is_narrow_float(param) else param.dtype.name]
+
+
+class HostLauncher:
+    """Runs a function's host program on the current GPU; called with the entry arguments.
+
+    Parameters
+    ----------
+    prepared : what launches each of its kernels, of a grid and the values of parameters.
+    allocate, describe : as those of `HostProgram`.
+
+    Attributes
+    ----------
+    current_device, on_device : the index of the calling thread's device, and a context in which another is current.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        driver: DriverLibrary,
+        prepared: Sequence[Callable[[tuple[int, int, int], list[Any]], None]],
+        allocate: Callable[[Buffer, int], object],
+        describe: Describe = no_map,
+    ) -> None:
+        self.function, self.prepared = function, prepared
+        self.current_device, self.on_device = driver.streams()[0], driver.on_device
+        self.program = HostProgram(function, self._launch, allocate, describe)
+
+    def __call__(self, *entry: object) -> None:
+        self.program.run(entry)
+
+    def _launch(self, number: int, grid: tuple[int, int, int], values: list[Any]) -> None:
+        self.prepared[number](grid, values)

@@ -10,8 +10,7 @@ from tilewright.machine.arch import Arch
 from tilewright.passes.tile.grids.sync_grid import syncs_grid
 from tilewright.targets.base import Source, Target, register_target
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
-from tilewright.targets.gpu.host import code_of
-from tilewright.targets.gpu.launcher import HostLauncher
+from tilewright.targets.gpu.host import HostLauncher, code_of
 from tilewright.targets.hip import emulation
 from tilewright.targets.hip.arch import arch, detect
 from tilewright.targets.hip.compiler import Binary, compile_text, compiler_key
