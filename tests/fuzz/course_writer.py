@@ -2,7 +2,7 @@
 before the end; tiles of the grid in one loop; several kernels, each of which reads what those before it made.
 
 Whatever stands anywhere stands in these as well, and products that other families only have by themselves: sparse ones, ones with scales,
-ones of codes that were taken apart.
+ones of codes that were taken apart; and what none else says (`seldom_writer.py`).
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 from mixed_tiles import LIMIT, Tile
-from mixed_writer import MixedWriter
 from own_writer import OwnWriter
+from seldom_writer import SeldomStatements
 from swarm_writer import SwarmWriter
-from tile_programs import Param
 
 from tilewright.formats.sparse import compress, prune
 from tilewright.ir.dtypes import ALL
@@ -24,7 +23,7 @@ TURNS = 4
 """Turns that a loop without a count may take."""
 
 
-class Courses(MixedWriter):
+class Courses(SeldomStatements):
     """What is added to the statements of another family."""
 
     kernels_before = 0.35
@@ -56,7 +55,8 @@ class Courses(MixedWriter):
             more += [self.handed_on] * 2
         if not self.context.depth and not self.gone and self.lines:
             more += [self.returns]
-        return [*ways, *((part, way) for way in more)]
+        seldom = self.seldom()
+        return [*ways, *((part, way) for way in more), *((12 * part / len(seldom), way) for way in seldom)]
 
     # Several kernels -----------------------------------------------------------------------------------
 
@@ -314,12 +314,6 @@ class Courses(MixedWriter):
             return None
         self.wrote(out, (-new, new))
         return out
-
-    def given(self, values: np.ndarray, dtype: str) -> str:
-        """A tensor with these numbers."""
-        name = self.name("A")
-        self.params.append(Param(name, f'T.Tensor({values.shape}, "{dtype}")', values.astype(ALL[dtype].numpy)))
-        return name
 
     def brought(self, values: np.ndarray, dtype: str) -> str:
         """A shared tile with one of some matrices."""
