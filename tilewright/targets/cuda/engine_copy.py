@@ -18,7 +18,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
 from tilewright.targets.cuda.policies import POLICIES
-from tilewright.targets.cuda.tma import MAX_BOX, ROW_BYTES, Swizzle, moved_as
+from tilewright.targets.cuda.tma import ROW_BYTES, Swizzle, moved_as
 
 
 def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:
@@ -27,7 +27,7 @@ def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:
     barrier = signalled(copy, context)
     if copy.schedule.prefer == BULK:
         return _bytes(copy, block, barrier)
-    return _Boxes(copy, copy.source, copy.destination, block, barrier).statement()
+    return _Boxes(copy, copy.source, copy.destination, block, barrier, _longest(context)).statement()
 
 
 def signalled(copy: Copy, context: Context) -> ir.Region:
@@ -48,7 +48,13 @@ def lower_engine_tile_store(copy: Copy, context: Context) -> ir.Statement:
     if copy.schedule.prefer == BULK:
         size = ir.const(copy.source.dtype.nbytes(copy.source.size))
         return perform("bulk_store", _elements(copy.destination, block), block.piece(copy.source), size, span=copy.span)
-    return _Boxes(copy, copy.destination, copy.source, block, None).statement()
+    return _Boxes(copy, copy.destination, copy.source, block, None, _longest(context)).statement()
+
+
+def _longest(context: Context) -> int:
+    """Elements that a box of the machine's engine may have along a dimension."""
+    assert context.arch.copy_engine is not None
+    return context.arch.copy_engine.box
 
 
 def _bytes(copy: Copy, block: BlockView, barrier: ir.Region) -> ir.Statement:
@@ -69,9 +75,15 @@ def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
     return Swizzle(swizzle.bits) if (swizzle.base, swizzle.shift) == (chunk, 3) and swizzle.bits <= 3 else None
 
 
+def mapped_span(swizzle: Swizzle | None) -> int:
+    """Bytes of a swizzle's span as a tensor map says it, 0 for none."""
+    return swizzle.span if swizzle else 0
+
+
 @functools.lru_cache(maxsize=256)
-def tile_boxes(layout: Layout, dtype: DType) -> BoxPlan | None:
-    """How boxes fill one slot (the last two dimensions) of tiles of this layout; None where none do.
+def tile_boxes(layout: Layout, dtype: DType, longest: int) -> BoxPlan | None:
+    """How boxes of at most `longest` elements along a dimension fill one slot (the last two dimensions) of tiles of
+    this layout; None where none do.
 
     Elements that share bytes are moved as bytes.
     """
@@ -81,7 +93,7 @@ def tile_boxes(layout: Layout, dtype: DType) -> BoxPlan | None:
     rows, columns = layout.shape[-2:]
     shared = dtype.per_byte
     columns //= shared
-    plan = plan_boxes((columns, rows), moved_as(dtype), swizzle)
+    plan = plan_boxes((columns, rows), moved_as(dtype), swizzle, longest)
     if plan is None:
         return None
     row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
@@ -99,10 +111,11 @@ class _Boxes:
     tile: ir.Region
     block: BlockView
     barrier: ir.Region | None
+    longest: int
 
     def statement(self) -> ir.Statement:
         copy = self.copy
-        plan = tile_boxes(self.block.layouts[self.tile.buffer], self.tile.dtype)
+        plan = tile_boxes(self.block.layouts[self.tile.buffer], self.tile.dtype, self.longest)
         if plan is None:
             raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
         peers = (copy.schedule.peers or (1, self.block.cluster)) if copy.schedule.multicast else (1, 1)
@@ -110,7 +123,7 @@ class _Boxes:
         return made[0] if len(made) == 1 else ir.seq(*made)
 
     def _boxes(self, plan: BoxPlan) -> list[ir.Statement]:
-        described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(*plan.box), self._span(plan))
+        described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(*plan.box), mapped_span(plan.swizzle))
         blocks = () if self.copy.mask is None else (ir.const(self.copy.mask, ALL["uint16"]),)
         return [self._load(described, ir.const(column), ir.const(row), blocks) for (column, row), _ in plan.boxes()]
 
@@ -119,13 +132,13 @@ class _Boxes:
         apart."""
         rows = plan.box[1] * plan.counts[1]
         share = rows // blocks
-        if rows % (blocks * PATTERN_ROWS) or share > MAX_BOX:
+        if rows % (blocks * PATTERN_ROWS) or share > self.longest:
             raise ChannelMisuse(
                 f"{rows} rows of {self.tile.buffer.name} cannot be shared by {blocks} blocks",
                 span=self.copy.span,
-                hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {MAX_BOX}",
+                hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {self.longest}",
             )
-        described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), self._span(plan))
+        described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), mapped_span(plan.swizzle))
         head: list[ir.Statement] = []
         own: ir.Expr = ir.Call(INT32, "cluster_rank", ())
         everyone: ir.Expr = ir.const(sum(1 << number * distance for number in range(blocks)), ALL["uint16"])
@@ -157,10 +170,6 @@ class _Boxes:
             function, hint = f"{function}_hint", (POLICIES[self.copy.schedule.eviction],)
         arguments: tuple[Any, ...] = (place, described, self.barrier, *blocks, *hint, *coordinates)
         return perform(function, *arguments, span=self.copy.span)
-
-    @staticmethod
-    def _span(plan: BoxPlan) -> int:
-        return 0 if plan.swizzle is Swizzle.NONE else plan.swizzle.span
 
     def _axes(self) -> tuple[int | None, int]:
         """Dimensions of the tensor along which the tile's rows and columns run."""

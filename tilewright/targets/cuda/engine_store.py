@@ -16,8 +16,9 @@ from tilewright.layout.digits import REGISTER
 from tilewright.ops import GemmPlan, Staging, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.stage_epilogue import Leaving, box_columns, box_shape, box_span
-from tilewright.targets.cuda.instructions import SPANS, WARP, WARPGROUP
+from tilewright.passes.tile.copies.stage_epilogue import Leaving, box_columns, box_shape
+from tilewright.targets.cuda.engine_copy import mapped_span, swizzle_of
+from tilewright.targets.cuda.instructions import WARP, WARPGROUP
 
 COLUMNS = 16
 """Of what one stmatrix of four matrices stores: 16 rows by 16 columns."""
@@ -209,7 +210,7 @@ class _Store:
         tensor = self.copy.destination.buffer
         boxes = self.staging.boxes
         box = (*(1 for _ in range(tensor.rank - 2)), *box_shape(self.plan, width, self.transposed))
-        return ir.TensorMap(UINT64, tensor, box, box_span(boxes, SPANS) or 0)
+        return ir.TensorMap(UINT64, tensor, box, mapped_span(swizzle_of(self.block.layouts[boxes], boxes.dtype)))
 
     def _coordinates(self, row: int, column: int) -> list[ir.Expr]:
         """Where the warpgroup's box begins in the tensor, innermost dimension first."""

@@ -154,13 +154,16 @@ class BoxPlan:
         return self.swizzle.apply(index * self.box_bytes + inside)
 
 
-def plan_boxes(extents: tuple[int, ...], dtype: DType, swizzle: Swizzle | None = None) -> BoxPlan | None:
+def plan_boxes(
+    extents: tuple[int, ...], dtype: DType, swizzle: Swizzle | None = None, longest: int = MAX_BOX
+) -> BoxPlan | None:
     """Boxes that move a tile, or None where no whole number of boxes does.
 
     Parameters
     ----------
     extents : of the tile, innermost first.
     swizzle : None for the widest that the rows fill: its span is the box's inner size.
+    longest : elements of a box along a dimension, at most.
     """
     row = extents[0] * dtype.storage_bytes
     if row % 16:
@@ -171,7 +174,7 @@ def plan_boxes(extents: tuple[int, ...], dtype: DType, swizzle: Swizzle | None =
     inner = extents[0] if swizzle is Swizzle.NONE else swizzle.span // dtype.storage_bytes
     if extents[0] % inner:
         return None
-    box = [_largest_divisor(inner, MAX_BOX)] + [_largest_divisor(extent, MAX_BOX) for extent in extents[1:]]
+    box = [_largest_divisor(inner, longest)] + [_largest_divisor(extent, longest) for extent in extents[1:]]
     if box[0] * dtype.storage_bytes % 16:
         return None
     counts = tuple(extent // size for extent, size in zip(extents, box))

@@ -219,8 +219,12 @@ def _shape_unsupported(source: Region, destination: Region, site: Site, engine: 
         return (
             f"tiles of {slot_bytes} bytes follow each other, and the copy engine begins at multiples of {engine.place}"
         )
-    if columns // tile.dtype.per_byte > engine.box and tile_span(tile, site.kernel, site.arch.spans) is None:
-        return f"rows of {columns} elements do not divide into boxes"
+    span = tile_span(tile, site.kernel, site.arch.spans)
+    width = (
+        columns // tile.dtype.per_byte if span is None else span * 8 // (tile.dtype.stored_bits * tile.dtype.per_byte)
+    )
+    if width > engine.box:
+        return f"rows of {columns} elements do not divide into boxes of {engine.box}"
     return None
 
 

@@ -60,18 +60,22 @@ def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
     return function.with_body(_Stage(function, context, engine)(function.body))
 
 
-def box_widths(plan: GemmPlan, dtype: DType, transposed: bool) -> list[int]:
+def box_widths(plan: GemmPlan, dtype: DType, transposed: bool, longest: int) -> list[int]:
     """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
 
     Sixteen columns are packed at once, the last eight of boxes that leave transposed too. Where a width does not divide
-    an instruction's columns, what is left goes through part of a box.
+    an instruction's columns, what is left goes through part of a box. A box is at most `longest` elements long.
     """
     columns = plan.instruction.n
-    if columns % (8 if transposed else 16) or (transposed and plan.instruction.m * dtype.bits > ROW_BITS):
+    if (
+        plan.instruction.m > longest
+        or columns % (8 if transposed else 16)
+        or (transposed and plan.instruction.m * dtype.bits > ROW_BITS)
+    ):
         return []
     most = min(MOST_COLUMNS if transposed else ROW_BITS // dtype.bits, columns)
     widths = {most, *range(16, most + 1, 16)} if transposed else {64, 32, 16}
-    found = [width for width in widths if width <= most]
+    found = [width for width in widths if width <= min(most, longest)]
     return sorted(found, key=lambda width: (-(-columns // width), width))
 
 
@@ -206,7 +210,7 @@ class _Stage(ScopedRewriter):
         if known is not None:
             return Staging(known, known.static_shape[1 if transposed else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
-        widths = box_widths(plan, dtype, transposed)
+        widths = box_widths(plan, dtype, transposed, self.engine.box)
         if self.loops:  # a single box would be waited for at each store, so its parts alternate
             widths.sort(key=lambda width: plan.tiles_m * len(box_columns(plan, width)) == 1)
         width = next(width for width in widths if self._least(plan, width, dtype) <= room)
@@ -236,7 +240,10 @@ class _Stage(ScopedRewriter):
     def _like(self, copy: Leaving, plan: GemmPlan) -> ir.Buffer | None:
         """Boxes of another copy of the same role that suit this one too; roles run concurrently."""
         groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
-        shapes = {box_shape(plan, width, transposed) for width in box_widths(plan, copy.destination.dtype, transposed)}
+        shapes = {
+            box_shape(plan, width, transposed)
+            for width in box_widths(plan, copy.destination.dtype, transposed, self.engine.box)
+        }
         alike = (made for made in self.made[self.first_of_role :] if made.dtype == copy.destination.dtype)
         fit = (made for made in alike if made.static_shape[0] % groups == 0 and made.static_shape[1:] in shapes)
         return next(fit, None)
@@ -273,9 +280,9 @@ class _Stage(ScopedRewriter):
         reason = reason or leaving_unsupported(target, self.engine, self.analyzer)
         if reason is not None:
             return reason
-        widths = box_widths(plan, tensor.dtype, transposed)
+        widths = box_widths(plan, tensor.dtype, transposed, self.engine.box)
         if not widths:
-            return f"{plan.instruction.n} columns are no multiple of {8 if transposed else 16}"
+            return f"{plan.instruction.m} x {plan.instruction.n} elements do not divide into boxes"
         needed = self._least(plan, min(widths), tensor.dtype)
         needed *= 1 if self.role is None else self.role.instances
         full = needed > self._room_for(copy) and self._like(copy, plan) is None

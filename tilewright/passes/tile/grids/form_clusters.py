@@ -51,9 +51,6 @@ CLUSTER = "cluster"
 BLOCKS = 2
 """Blocks of a cluster: of four, too few fit a Hopper GPU at once."""
 
-MOST_ROWS = 256
-"""Rows of one load of the copy engine."""
-
 WASTE = 16
 """Blocks beyond the grid are at most one in so many."""
 
@@ -114,7 +111,10 @@ def _form(kernel: ir.Kernel, context: Context) -> ir.Kernel:
     plans = plan_gemms(kernel, context.arch)
     channels = list(find(kernel.body, ir.Channel))
     refused = {channel: _channel_unsupported(kernel, channel, plans) for channel in channels}
-    axes = [axis for number in range(len(kernel.grid)) if (axis := _axis(kernel, number, dims[number], refused)).shared]
+    engine = context.arch.copy_engine
+    longest = 0 if engine is None else engine.box
+    candidates = (_axis(kernel, number, dims[number], refused, longest) for number in range(len(kernel.grid)))
+    axes = [axis for axis in candidates if axis.shared]
     if given is not None:
         axes = [axis for axis in axes if given[axis.number] > 1]
     else:
@@ -180,8 +180,9 @@ def _channel_unsupported(kernel: ir.Kernel, channel: ir.Channel, plans: Mapping[
     return None
 
 
-def _axis(kernel: ir.Kernel, number: int, size: int, refused: Mapping[ir.Channel, str | None]) -> _Axis:
-    """What blocks along a grid dimension would share; nothing where they may not go in step."""
+def _axis(kernel: ir.Kernel, number: int, size: int, refused: Mapping[ir.Channel, str | None], longest: int) -> _Axis:
+    """What blocks along a grid dimension would share, `longest` rows each at most; nothing where they may not go in
+    step."""
     depends = depending(kernel, kernel.block_vars[number])
     bounds = list(_bounds(kernel.body))
     if any(differs(bound, depends) for bound in bounds):
@@ -190,7 +191,7 @@ def _axis(kernel: ir.Kernel, number: int, size: int, refused: Mapping[ir.Channel
     shared = tuple(
         copy
         for copy in channel_copies(kernel)
-        if copy.destination.buffer in fitting and not differs(copy.source, depends) and _shareable(copy, size)
+        if copy.destination.buffer in fitting and not differs(copy.source, depends) and _shareable(copy, size, longest)
     )
     return _Axis(number, shared)
 
@@ -206,9 +207,9 @@ def _bounds(body: ir.Seq) -> Iterator[ir.Expr]:
                 yield node.condition
 
 
-def _shareable(copy: Copy, size: int) -> bool:
+def _shareable(copy: Copy, size: int, longest: int) -> bool:
     rows = copy.destination.extents[-2]
-    return isinstance(rows, int) and rows % (size * PATTERN_ROWS) == 0 and rows // size <= MOST_ROWS
+    return isinstance(rows, int) and rows % (size * PATTERN_ROWS) == 0 and rows // size <= longest
 
 
 # The kernel in clusters ---------------------------------------------------------------------------
