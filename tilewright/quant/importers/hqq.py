@@ -123,9 +123,13 @@ def read_sinq(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
         raise InvalidTensor(f"{name} has {what}", hint="SINQ's integers and nf4 with tiling_mode 1D can be read")
     # Where groups do not divide a row they were halved until they did, and only the codes' shape says it.
     made = from_hqq(
-        rows, scale, zero, group=rows.shape[1], format="nf4" if "nf4" in method else None,
+        rows,
+        scale,
+        zero,
+        group=rows.shape[1],
+        format="nf4" if "nf4" in method else None,
         **_about(tensors, about, name),
-    )  # fmt: skip
+    )
     return smoothed(made, tensors.get(f"{about}.scale2"), f"{about}.scale2")
 
 
