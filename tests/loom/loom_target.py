@@ -109,7 +109,7 @@ def made(machine: Arch = LOOM, words: Path | None = None) -> Iterator[Target]:
 
     Parameters
     ----------
-    words : a folder where ``drawn.h`` stands before LOOM's words, for a machine with other products.
+    words : a folder whose header of drawn products stands before LOOM's words.
     """
     target = replace(TARGET, arch=named(machine))
     if words is not None:

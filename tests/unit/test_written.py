@@ -137,7 +137,7 @@ FOLDER = re.compile(r"`{1,2}((?:[\w.-]+/)+)`{1,2}")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 OTHERS = {
-    "cuda.h": "NVIDIA's", "cuda_occupancy.h": "NVIDIA's", "dlpack.h": "DLPack's", "gguf.md": "ggml's", "jit.py": "named because it is not there",
+    "cuda.h": "NVIDIA's", "cuda_fp16.h": "NVIDIA's", "cuda_occupancy.h": "NVIDIA's", "dlpack.h": "DLPack's", "gguf.md": "ggml's", "jit.py": "named because it is not there",
     "before.json": "what an example reads", "speed.svg": "what an example writes", "tour.py": "what the page's kernel would be in", "test.tile": "what programs of tests are called", "shared/": "beside the repository",
     "tilewright_wgmma_n256_f32_bf16_bf16.cuh": "written when it is needed",
 }  # fmt: skip
