@@ -204,6 +204,9 @@ COUNTED = re.compile(r"\b(BANKS|WARP|WARP_SIZE|WARPGROUP|LANES|PATTERN_ROWS)\b.*
 """How a number of banks, or of threads that run together, is written that neither the machine nor the language has
 said: warps of the language are `ir.WARP`, a swizzle is the layouts' own."""
 
+TARGETS = re.compile(r"(target|target\.name) (==|!=|in|not in) [(\[{]?'(cpu|cuda|hip|metal)'")
+"""How a target is asked for its name: its manifest says what it can."""
+
 SAID = {"ir/statements.py", "layout/constructors.py"}
 """Where they are said."""
 
@@ -220,6 +223,8 @@ def facts_of_machines(path: Path, syntax: ast.AST) -> list[str]:
             found.append(f"{where(path, node)} {SPANS}")
         said_here = path.relative_to(PACKAGE).as_posix() in SAID
         if isinstance(node, (ast.Assign, ast.arguments)) and not said_here and COUNTED.search(ast.unparse(node)):
+            found.append(f"{where(path, node)} {ast.unparse(node)}")
+        if isinstance(node, ast.Compare) and TARGETS.search(ast.unparse(node)):
             found.append(f"{where(path, node)} {ast.unparse(node)}")
         if isinstance(node, ast.Module):
             for constant, said in itertools.pairwise(node.body):
@@ -260,6 +265,7 @@ def test_a_fact_is_seen() -> None:
     text = "WARP = 32\nlanes, WARP_SIZE = 8, 32\nif size % 1024 == 0:\n    pass"
     assert len(facts_of_machines(path, ast.parse(text))) == 3
     assert facts_of_machines(PACKAGE / "ir" / "statements.py", ast.parse("WARP, WARPGROUP = 32, 128")) == []
+    assert len(facts_of_machines(path, ast.parse("a = kernel.target.name == 'cpu' or arch.target in ('hip',)"))) == 2
     text = 'LINE = 64\n"""Bytes of a line of the caches."""\nname = "gfx942"'
     assert facts_of_machines(path, ast.parse(text)) == [
         "tilewright/passes/imaginary.py:1 LINE = 64", "tilewright/passes/imaginary.py:3 gfx942"

@@ -33,7 +33,7 @@ def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
     """Quantise, compile, multiply, measure; print the table."""
     wanted = demo_gpu.measured_on(given.target)
     arch = resolve(wanted)[1]
-    on_gpu = arch.target == "cuda"
+    on_gpu = arch.has_threads
     generator = np.random.default_rng(0)
     weight = (generator.standard_normal((given.n, given.k)) * 0.02).astype(np.float32)
     rows: list[list[str]] = []

@@ -34,7 +34,7 @@ def measured_on(asked: str) -> str:
     if named == "auto":
         return "cuda" if is_usable() else "cpu"
     target, arch = resolve(named)
-    if not (runs_here(arch) if target.name == "cpu" else target.name == "cuda" and is_usable()):
+    if not (runs_here(arch) if target.device == "cpu" else target.detect() is not None and is_usable()):
         raise NoDevice(
             f"nothing can be measured on {named!r} here",
             hint="--target cpu is the processor; tilewright doctor says what is missing",

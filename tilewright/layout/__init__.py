@@ -10,7 +10,7 @@ from tilewright.layout.tables import *
 from tilewright.layout.threads import *
 
 __all__ = [
-    "CHUNK_BYTES", "LINE_BYTES", "MEMORY", "NOTHING", "PATTERN_ROWS", "PLACES", "REGISTER", "THREAD", "AnyLayout",
+    "CHUNK_BYTES", "MEMORY", "NOTHING", "PATTERN_ROWS", "PLACES", "REGISTER", "THREAD", "AnyLayout",
     "Digit", "Field", "Layout", "RecordLayout", "Swizzle", "TableLayout", "bank_conflicts", "broadcast",
     "byte_swizzle", "column_major", "common_vector", "compacted",
     "divide", "expand", "from_function", "from_tables", "from_thread_and_index", "holds",

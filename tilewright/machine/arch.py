@@ -90,8 +90,10 @@ class Arch:
 
     @property
     def tile_alignment(self) -> int:
-        """Bytes at a multiple of which a tile begins that matrix instructions read: whole patterns of its swizzle."""
-        return PATTERN_ROWS * max(self.spans, default=2)
+        """Bytes at a multiple of which a tile begins that matrix instructions read: whole patterns of its swizzle, and
+        where boxes of the copy engine may."""
+        place = 0 if self.copy_engine is None else self.copy_engine.place
+        return max(PATTERN_ROWS * max(self.spans, default=2), place)
 
     @property
     def fragment_registers(self) -> int:

@@ -378,8 +378,6 @@ class Matmul(WeightForms):
 
     def _device(self) -> str:
         """Where operands must be for the target to run; raises NoDevice."""
-        if self.target.name == "cpu":
-            return "cpu"
-        if self.target.detect() is None:
+        if self.target.device is None or self.target.detect() is None:
             raise NoDevice(f"there is no {self.target.name} device here to measure on", hint="emulate() needs none")
-        return "cuda:0"
+        return self.target.device

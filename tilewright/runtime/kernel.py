@@ -83,12 +83,11 @@ class Kernel(Inspected):
         self._path: Path | None = None
         self._begun = False
         self._variants: dict[FactClass, Kernel] = {self._facts: self}
-        device = "cpu" if target.name == "cpu" else target.name
         packed = packed_sizes(self.program.final)
         # A program that comes from disk has parameters of its own, in the same order.
         places = zip(function.params, self.program.final.params, strict=True)
         sizes = {param: packed[made] for param, made in places if isinstance(param, Buffer) and made in packed}
-        self._binder = Binder(function, device, sizes)
+        self._binder = Binder(function, target.name, sizes)
         self._merged: dict[tuple[int, ...], Kernel] = {}
         # Where kernels have no variants, addresses need be no more than multiples of an element.
         elements = [param.dtype.nbytes(1) for param in function.params if isinstance(param, Buffer)]

@@ -64,6 +64,7 @@ class Target:
     binary : reads what `build` left of a kernel for a GPU; None where texts become programs of this machine.
     notes : what there is to say of machine code that `build` left, for `Kernel.explain`; None where that is nothing.
     emulation : the words of its texts for the emulator; None where these run on this machine as they are.
+    device : where torch holds arrays that it runs on (``"cuda:0"``); None where torch has no such place.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Target:
     binary: Callable[[Path], DeviceBinary] | None = None
     emulation: Vocabulary | None = None
     notes: Callable[[Path, Arch], list[str]] | None = None
+    device: str | None = None
 
 
 A = TypeVar("A", bound=Arch)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 from one_pass import changed_text, machine, result_of
 from test_specialize_warps import AFTER as BEFORE
 
-from tilewright.ir import find
+from tilewright.ir import INT32, UINT8, find
+from tilewright.ir import nodes as ir
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.ops import Copy
-from tilewright.passes.context import CHOICES
+from tilewright.passes.context import CHOICES, Context, Schedule
+from tilewright.passes.lower.role_threads import own_tiles
 from tilewright.passes.tile.copies.stage_epilogue import stage_epilogue
 from tilewright.passes.tile.gemms.select_instructions import select_instructions
 
@@ -88,6 +91,29 @@ def test_refusals(case: str) -> None:
     before, after, said = staged(text)
     assert after == before
     assert said == [f"copy: stores by threads (not tma_store: {reason})"]
+
+
+def test_rows_of_boxes_are_as_wide_as_the_widest_swizzle_of_the_machine() -> None:
+    """Boxes of 64 halves have rows of 128 bytes; an engine that swizzles 64 at the most gets rows of 32 halves."""
+    planned = result_of(select_instructions, BEFORE, machine())
+    context = Context(replace(machine().arch, spans=(64, 32)), Schedule())
+    text = print_program(stage_epilogue(planned, context))
+    assert "c_staging = shared(float16[8, 64, 32]" in text
+    assert context.facts[CHOICES] == ["copy: stmatrix and tma_store in boxes of 64 x 32"]
+
+
+@pytest.mark.parametrize(("spans", "place", "expected"), [((128, 64), 128, 1024), ((64, 32), 128, 512), ((), 256, 256)])
+def test_tiles_of_instances_begin_where_the_machine_s_swizzle_and_engine_may(
+    spans: tuple[int, ...], place: int, expected: int
+) -> None:
+    """Two instances that declare a tile of 40 bytes: each part begins at a multiple of what the record says."""
+    engine = machine().arch.copy_engine
+    assert engine is not None
+    arch = replace(machine().arch, spans=spans, copy_engine=replace(engine, place=place))
+    boxes = ir.Buffer("boxes", (40,), UINT8, "shared")
+    role = ir.Role("consumer", 4, ir.seq(ir.Allocate(boxes)), index=ir.Var(INT32, "consumer"), instances=2)
+    (made,) = find(own_tiles(role, role.body, arch.tile_alignment), ir.Allocate)
+    assert made.buffer.shape == (2, expected)
 
 
 def test_machines_without_an_engine_are_left_alone() -> None:

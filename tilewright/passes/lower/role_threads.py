@@ -10,7 +10,6 @@ from typing import Any
 from tilewright.errors import InternalError, MissingCapability, RegistersExceeded
 from tilewright.ir import BOOL, INT32, Rewritten, declared, find, perform, root, variables
 from tilewright.ir import nodes as ir
-from tilewright.layout import LINE_BYTES, PATTERN_ROWS
 from tilewright.machine.arch import Arch
 from tilewright.passes import Context, DecidingRewriter, PlaceRewriter, linear_thread
 from tilewright.passes.lower.named_barriers import NamedBarriers, named_by_author, number_barriers
@@ -93,7 +92,7 @@ class RoleThreads(DecidingRewriter):
             self.analyzer.bind_extent(own, threads)
             self.analyzer.bind_extent(group, max(1, threads // ir.WARPGROUP))
             body = self(role.body)
-        body = own_tiles(role, ir.seq(body.statements, list(self.endings.values())))
+        body = own_tiles(role, ir.seq(body.statements, list(self.endings.values())), self.context.arch.tile_alignment)
         if not body.statements:
             return body
         head: list[ir.Statement] = []
@@ -209,11 +208,7 @@ def check_register_shares(roles: ir.Roles, kernel: ir.Kernel, arch: Arch) -> Non
         )
 
 
-PART = PATTERN_ROWS * LINE_BYTES
-"""Bytes that a part is a multiple of."""
-
-
-def own_tiles(role: ir.Role, body: ir.Seq) -> ir.Seq:
+def own_tiles(role: ir.Role, body: ir.Seq, alignment: int) -> ir.Seq:
     """The body of a role, threads assigned, with the shared tiles that it declares one for each instance.
 
     One tile holds those of all instances, in equal parts. Before, in a role of two instances that declares
@@ -227,20 +222,20 @@ def own_tiles(role: ir.Role, body: ir.Seq) -> ir.Seq:
         boxes = shared(float16[2, 8192])
         boxes[consumer, tx * 8] = ...
 
-    Each part of a tile that has a layout begins at a multiple of 1024 bytes, where a swizzle's pattern does.
+    Each part of a tile that has a layout begins at a multiple of `alignment` bytes, where a swizzle's pattern does.
     """
     if role.instances == 1 or role.index is None:
         return body
-    made: ir.Seq = _Own(role, set(declared(body, "shared", "barrier")))(body)
+    made: ir.Seq = _Own(role, set(declared(body, "shared", "barrier")), alignment)(body)
     return made
 
 
 class _Own(PlaceRewriter):
     """Gives tiles a leading dimension, and what touches them the instance's number in front."""
 
-    def __init__(self, role: ir.Role, owned: set[ir.Buffer]) -> None:
+    def __init__(self, role: ir.Role, owned: set[ir.Buffer], alignment: int) -> None:
         assert role.index is not None
-        self.instances, self.index, self.owned = role.instances, role.index, owned
+        self.instances, self.index, self.owned, self.alignment = role.instances, role.index, owned, alignment
         self.made: dict[ir.Buffer, ir.Buffer] = {}
 
     def _is_owned(self, buffer: ir.Buffer) -> bool:
@@ -259,7 +254,7 @@ class _Own(PlaceRewriter):
         tile = root(buffer)
         part = tile.dtype.nbytes(math.prod(tile.static_shape))
         if tile.rank == 1:
-            part = -(-part // PART) * PART
+            part = -(-part // self.alignment) * self.alignment
         elif buffer.dtype.nbytes(math.prod(buffer.static_shape)) != part and buffer.rank > 1:
             raise InternalError(
                 f"{buffer.name} is a view of another size than its tile, of which instances have one each"

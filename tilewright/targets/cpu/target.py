@@ -9,4 +9,4 @@ from tilewright.targets.cpu.emit import emit
 from tilewright.targets.cpu.launcher import load
 from tilewright.targets.cpu.lower import OVERRIDES
 
-CPU = register_target(Target("cpu", detect, arch, OVERRIDES, emit, compiler_key, build, load))
+CPU = register_target(Target("cpu", detect, arch, OVERRIDES, emit, compiler_key, build, load, device="cpu"))

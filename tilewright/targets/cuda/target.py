@@ -114,5 +114,7 @@ def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: 
 
 
 CUDA = register_target(
-    Target("cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.CUDA)
+    Target(
+        "cuda", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.CUDA, device="cuda:0"
+    )
 )

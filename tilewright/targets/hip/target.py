@@ -63,5 +63,5 @@ def notes(directory: Path, arch: Arch) -> list[str]:
 
 
 HIP = register_target(
-    Target("hip", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.HIP, notes)
+    Target("hip", detect, arch, OVERRIDES, emit, compiler_key, build, load, Binary.load, emulation.HIP, notes, "cuda:0")
 )

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, variables, walk
 from tilewright.ir import nodes as ir
-from tilewright.layout import LINE_BYTES, shared_rows
+from tilewright.layout import shared_rows
 from tilewright.machine import Arch, CopyEngine
 from tilewright.ops import TMA, Copy, GemmPlan, Product, Staging, Transpose
 from tilewright.passes import Context, ScopedRewriter
@@ -37,10 +37,6 @@ from tilewright.passes.tile.words.widen_indices import is_long
 
 BOXES = 2
 """The fewest boxes of a warpgroup; it gets more where there is room, so that it need not wait for the engine."""
-
-
-ROW_BITS = 8 * LINE_BYTES
-"""The widest box: that of the widest swizzle."""
 
 MOST_COLUMNS = 128
 """Columns of an accumulator that become the rows of one box."""
@@ -60,20 +56,19 @@ def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
     return function.with_body(_Stage(function, context, engine)(function.body))
 
 
-def box_widths(plan: GemmPlan, dtype: DType, transposed: bool, longest: int) -> list[int]:
+def box_widths(plan: GemmPlan, dtype: DType, transposed: bool, arch: Arch) -> list[int]:
     """Columns of an accumulator that a box may have, those that make the fewest boxes first, of these the narrowest.
 
     Sixteen columns are packed at once, the last eight of boxes that leave transposed too. Where a width does not divide
-    an instruction's columns, what is left goes through part of a box. A box is at most `longest` elements long.
+    an instruction's columns, what is left goes through part of a box. A box is as long as the machine's copy engine
+    takes it, and its rows no wider than the widest swizzle.
     """
+    longest = 0 if arch.copy_engine is None else arch.copy_engine.box
     columns = plan.instruction.n
-    if (
-        plan.instruction.m > longest
-        or columns % (8 if transposed else 16)
-        or (transposed and plan.instruction.m * dtype.bits > ROW_BITS)
-    ):
+    row = max((8 * span // dtype.bits for span in arch.spans), default=longest)
+    if plan.instruction.m > longest or columns % (8 if transposed else 16) or (transposed and plan.instruction.m > row):
         return []
-    most = min(MOST_COLUMNS if transposed else ROW_BITS // dtype.bits, columns)
+    most = min(MOST_COLUMNS if transposed else row, columns)
     widths = {most, *range(16, most + 1, 16)} if transposed else {64, 32, 16}
     found = [width for width in widths if width <= min(most, longest)]
     return sorted(found, key=lambda width: (-(-columns // width), width))
@@ -210,7 +205,7 @@ class _Stage(ScopedRewriter):
         if known is not None:
             return Staging(known, known.static_shape[1 if transposed else 2], known.static_shape[0] // groups, plan)
         room = self._room_for(copy) // instances
-        widths = box_widths(plan, dtype, transposed, self.engine.box)
+        widths = box_widths(plan, dtype, transposed, self.context.arch)
         if self.loops:  # a single box would be waited for at each store, so its parts alternate
             widths.sort(key=lambda width: plan.tiles_m * len(box_columns(plan, width)) == 1)
         width = next(width for width in widths if self._least(plan, width, dtype) <= room)
@@ -242,7 +237,7 @@ class _Stage(ScopedRewriter):
         groups, transposed = plan.warps_m * plan.warps_n, isinstance(copy, Transpose)
         shapes = {
             box_shape(plan, width, transposed)
-            for width in box_widths(plan, copy.destination.dtype, transposed, self.engine.box)
+            for width in box_widths(plan, copy.destination.dtype, transposed, self.context.arch)
         }
         alike = (made for made in self.made[self.first_of_role :] if made.dtype == copy.destination.dtype)
         fit = (made for made in alike if made.static_shape[0] % groups == 0 and made.static_shape[1:] in shapes)
@@ -280,7 +275,7 @@ class _Stage(ScopedRewriter):
         reason = reason or leaving_unsupported(target, self.engine, self.analyzer)
         if reason is not None:
             return reason
-        widths = box_widths(plan, tensor.dtype, transposed, self.engine.box)
+        widths = box_widths(plan, tensor.dtype, transposed, self.context.arch)
         if not widths:
             return f"{plan.instruction.m} x {plan.instruction.n} elements do not divide into boxes"
         needed = self._least(plan, min(widths), tensor.dtype)
