@@ -10,7 +10,8 @@ from cuda_runner import Map, Scalar, text
 
 from tilewright.ir.dtypes import ALL, DType
 from tilewright.machine.types import F16, F32, S32
-from tilewright.targets.cuda.tma import _TYPES, Swizzle
+from tilewright.targets.cuda.tma import _TYPES
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 Fact = tuple[str, Callable[[Any], None]]
 

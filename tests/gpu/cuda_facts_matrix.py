@@ -27,8 +27,8 @@ from tilewright.targets.cuda.instructions import (
     mma_a,
     mma_d,
 )
-from tilewright.targets.cuda.operands import STEP_BYTES, wgmma_operand
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.gpu.copies.boxes import Swizzle
+from tilewright.targets.gpu.products.descriptors import STEP_BYTES, wgmma_operand
 
 Fact = tuple[str, Callable[[Any], None]]
 STEPS = 4

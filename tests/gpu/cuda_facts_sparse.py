@@ -12,7 +12,7 @@ from cuda_runner import Scalar, text
 from tilewright.formats.sparse import compress, group_of, prune
 from tilewright.ir.dtypes import DType
 from tilewright.targets.cuda.instructions import BF16, E4M3, E5M2, F16, F32, S8, S32, TF32, U8, mma_a, mma_b, mma_d
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 
 def metadata_word(lane: int, bits: int, k: int, selector: int) -> list[tuple[int, int]] | None:

@@ -20,7 +20,8 @@ from tilewright.targets.cuda.arch import detect
 from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, PreparedKernel
-from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor
+from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.gpu.copies.boxes import Swizzle
 from tilewright.targets.gpu.host import POINTER
 
 TEXTS = Path(__file__).parent / "texts"

@@ -15,7 +15,8 @@ from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.compiler import compile_text
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, PreparedKernel
-from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor, encoded
+from tilewright.targets.cuda.tma import TmaDescriptor, encoded
+from tilewright.targets.gpu.copies.boxes import Swizzle
 from tilewright.targets.gpu.host import POINTER
 
 BF16 = ALL["bfloat16"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
-from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor
+from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 MAGIC = 0x54774D61
 """First word of an encoded map, so that anything else in its place is noticed."""

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.emulator import Emulation, TensorMap, run
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 TEXTS = Path(__file__).parent / "texts"
 

@@ -22,7 +22,7 @@ from tilewright.collection import no_collection
 from tilewright.emulator import Emulation, Named, Report, TensorMap, emulate, run
 from tilewright.emulator.toolchain import follow_unset
 from tilewright.errors import EmulationError, EmulationFailed, InvalidTensorMap
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 HEAD = '#include "tilewright_cuda.cuh"\nusing namespace tw;\n'
 

@@ -3,7 +3,7 @@
 import pytest
 from one_pass import machine
 
-import tilewright.targets.gpu.copy_meanings  # noqa: F401  (registers the words of asynchronous copies)
+import tilewright.targets.gpu.copies.copy_meanings  # noqa: F401  (registers the words of asynchronous copies)
 from tilewright.ir import Call, Evaluate, kernels
 from tilewright.ir.parser import parse
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory, shared_places

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, cast
 
-from tilewright.ir import find, key
+from tilewright.ir import ALL, find, key
 from tilewright.ir import nodes as ir
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
@@ -38,7 +38,8 @@ def _includes(function: ir.Function) -> list[str]:
 
 
 def _header(call: ir.Call) -> str:
-    n, types, _, count = call.arguments[:4]
+    n, _, _, count = call.arguments[:4]
+    types = "_".join(PTX_NAMES[ALL[name]] for name in _types(call))
     form = "sparse" if "sparse" in call.function else f"{call.function.removeprefix('wgmma_')}{count.value}"  # type: ignore[union-attr]
     return f"tilewright_wgmma_{form}_n{n.value}_{types}.cuh"  # type: ignore[union-attr]
 
@@ -81,7 +82,10 @@ _WAITS = ("wgmma_wait", "bulk_wait", "bulk_wait_read", "cp_async_wait")
 
 _ASYNC_COPIES = tuple(f"{copy}{hint}" for copy in ("cp_async", "cp_async_zfill") for hint in ("", "_hint", "_prefetch"))
 
-_ELEMENTS = {name: TYPES[dtype.name] for dtype, name in PTX_NAMES.items()}
+_POLICIES = {
+    "evict_first": "tw::POLICY_EVICT_FIRST", "evict_last": "tw::POLICY_EVICT_LAST", "evict_normal": "tw::POLICY_NORMAL",
+}  # fmt: skip
+"""What copies with a hint to the L2 cache say of it."""
 
 
 class CudaPrinter(GpuPrinter):
@@ -125,12 +129,8 @@ class CudaPrinter(GpuPrinter):
 
     def _sparse_warpgroup(self, call: ir.Call) -> Text:
         """One step of a sparse product of warpgroups."""
-        n, _, majors, selector, *operands = call.arguments
-        parameters = [
-            str(self._argument(n)),
-            *_operand_types(call),
-            *(str(self._argument(p)) for p in (majors, selector)),
-        ]
+        n, _, selector, majors, *operands = call.arguments
+        parameters = [str(self._argument(n)), *_operand_types(call), str(self._argument(selector)), _majors(majors)]
         return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
 
     def _warpgroup(self, call: ir.Call) -> Text:
@@ -139,10 +139,20 @@ class CudaPrinter(GpuPrinter):
         assert isinstance(steps, ir.Const)
         count = int(steps.value)
         places, operands = [str(self._argument(part)) for part in rest[:-4]], rest[-4:]
-        parameters = [str(self._argument(n)), *_operand_types(call), str(majors)]
+        parameters = [str(self._argument(n)), *_operand_types(call), _majors(majors)]
         if count > 1:
             parameters += [f"tw::Steps<{', '.join(places[i : i + count])}>" for i in range(0, len(places), count)]
         return self.call(f"tw::{call.function}<{', '.join(parameters)}>", *(self._argument(part) for part in operands))
+
+    def _descriptor(self, call: ir.Call) -> Text:
+        """What names a tile of an asynchronous product: the span of its swizzle is a mode of the hardware's."""
+        place, span, *distances = call.arguments
+        assert isinstance(span, ir.Const)
+        mode = f"tw::SWIZZLE_{span.value}B" if span.value else "tw::SWIZZLE_NONE"
+        return self.call("tw::wgmma_descriptor", self._argument(place), mode, *map(self._argument, distances))
+
+    def _argument(self, part: ir.Expr | str | ir.Region) -> Text:
+        return super()._argument(_POLICIES.get(part, part) if isinstance(part, str) else part)
 
     def expression_TensorMap(self, node: ir.TensorMap) -> Text:
         return Text(self.map_names[key(node)])
@@ -173,11 +183,21 @@ class CudaPrinter(GpuPrinter):
         **dict.fromkeys(_WAITS, "_template"), **dict.fromkeys(("wgmma_ss", "wgmma_rs"), "_warpgroup"),
         **dict.fromkeys(_SPARSE_PRODUCTS, "_sparse_warpgroup"), "setmaxnreg": "_set_registers",
         **dict.fromkeys(_ASYNC_COPIES, "_async_copy"), "sparse_places": "_pointers",
-        "load_cluster_fragment": "_load_from_peer",
+        "load_cluster_fragment": "_load_from_peer", "wgmma_descriptor": "_descriptor",
     }  # fmt: skip
+
+
+def _types(call: ir.Call) -> list[str]:
+    """Names of the types of a product of warpgroups: of the sum, of the left and of the right operand."""
+    return str(call.arguments[1]).split()
 
 
 def _operand_types(call: ir.Call) -> list[str]:
     """Types of the operands of a product of warpgroups; of a left one in registers its own says it."""
-    _, left, right = str(call.arguments[1]).split("_")
-    return [_ELEMENTS[right]] if call.function.endswith("_rs") else [_ELEMENTS[left], _ELEMENTS[right]]
+    _, left, right = (TYPES[name] for name in _types(call))
+    return [right] if call.function.endswith("_rs") else [left, right]
+
+
+def _majors(said: object) -> str:
+    """Orders of the operands in shared memory."""
+    return ", ".join(f"tw::{major.upper()}_MAJOR" for major in str(said).split())

@@ -7,50 +7,15 @@ Sizes run innermost first, as the hardware counts dimensions.
 from __future__ import annotations
 
 import ctypes
-import enum
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.errors import InvalidTensorMap
-from tilewright.ir import UINT8, DType, TensorMap
+from tilewright.ir import DType, TensorMap
 from tilewright.targets.cuda.driver import require_driver
 from tilewright.targets.cuda.instructions import ENGINE
-
-
-class Swizzle(enum.IntEnum):
-    """How the copy engine permutes 16-byte chunks of shared memory, by cuda.h's numbers."""
-
-    NONE = 0
-    B32 = 1
-    B64 = 2
-    B128 = 3
-
-    @property
-    def span(self) -> int:
-        """Bytes of a row within which chunks are permuted; 16 for none."""
-        return 16 << self.value
-
-    @property
-    def period(self) -> int:
-        """Bytes after which the pattern repeats: the alignment that makes it start at a tile's base."""
-        return 128 if self is Swizzle.NONE else 8 * self.span
-
-    @property
-    def wgmma_field(self) -> int:
-        """The mode's number in a wgmma descriptor."""
-        return (4 - self.value) % 4
-
-    def apply(self, offset: Any) -> Any:  # of the offset's kind
-        """Where the byte at an offset (or an array of them) from a `period`-aligned base lands."""
-        return offset ^ ((offset >> 7 & self.span // 16 - 1) << 4)
-
-
-def swizzle_mode(span: int) -> Swizzle:
-    """The mode that permutes chunks within so many bytes; 0 for none."""
-    return Swizzle.NONE if span == 0 else Swizzle((span // 16).bit_length() - 1)
-
+from tilewright.targets.gpu.copies.boxes import Swizzle, moved_as
 
 _TYPES = {
     "uint8": 0, "int8": 0, "bool": 0, "float8_e4m3fn": 0, "float8_e5m2": 0, "float8_e8m0fnu": 0, "float8_e4m3fnuz": 0,
@@ -175,11 +140,6 @@ def box_problem(dtype: DType, box: tuple[int, ...], swizzle: Swizzle, rank: int)
     return None
 
 
-def moved_as(dtype: DType) -> DType:
-    """The type as which the copy engine moves elements: those that share bytes, as bytes."""
-    return UINT8 if dtype.is_packed else dtype
-
-
 def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
     """What a tensor map of the IR describes in one call.
 
@@ -201,7 +161,7 @@ def descriptor(node: TensorMap, address: int, extents: tuple[int, ...], strides:
         extents, strides = (1,) * len(extents), (ROW_BYTES,) * len(strides)
     steps = tuple(stride * dtype.storage_bytes for stride in reversed(strides[:-1]))
     box = tuple(reversed(node.box))
-    return TmaDescriptor(dtype, address, tuple(reversed(extents)), steps, box, swizzle_mode(node.swizzle))
+    return TmaDescriptor(dtype, address, tuple(reversed(extents)), steps, box, Swizzle.of(node.swizzle))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,13 +11,13 @@ from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops import Copy, Gemm, Reduce, SparseGemm, Transpose
 from tilewright.passes.context import Override
-from tilewright.targets.gpu import copy_meanings as _copy_meanings  # noqa: F401  gives copies a meaning in NumPy
+from tilewright.targets.gpu.copies import copy_meanings as _copy_meanings  # noqa: F401  gives copies a meaning in NumPy
+from tilewright.targets.gpu.copies.counted_copies import lower_commit, lower_copy, lower_wait
+from tilewright.targets.gpu.copies.transposed_blocks import lower_transpose
 from tilewright.targets.gpu.gemm import lower_gemm
 from tilewright.targets.gpu.meanings import register_products
+from tilewright.targets.gpu.products.sparse_waves import lower_sparse_gemm
 from tilewright.targets.gpu.reduce import lower_reduce
-from tilewright.targets.hip.async_copy import lower_commit, lower_copy, lower_wait
-from tilewright.targets.hip.sparse_gemm import lower_sparse_gemm
-from tilewright.targets.hip.transposed_blocks import lower_transpose
 
 OVERRIDES: Mapping[type[Statement], Override] = {
     Gemm: lower_gemm, Reduce: lower_reduce, Copy: lower_copy, Commit: lower_commit, Wait: lower_wait,

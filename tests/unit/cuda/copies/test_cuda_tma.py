@@ -7,7 +7,8 @@ import pytest
 from tilewright.errors import DriverError, InvalidTensorMap
 from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.driver import find_driver
-from tilewright.targets.cuda.tma import Swizzle, TmaDescriptor
+from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 F16, U8 = ALL["float16"], ALL["uint8"]
 

@@ -12,6 +12,7 @@ from tilewright.machine.instructions import check_fragment
 from tilewright.targets.cuda.arch import ARCHITECTURES, named
 from tilewright.targets.cuda.headers import WgmmaShape
 from tilewright.targets.cuda.instructions import (
+    ENGINE,
     F64_A8,
     F64_B8,
     MATRIX_8X8,
@@ -22,8 +23,8 @@ from tilewright.targets.cuda.instructions import (
     mma_b,
     mma_d,
 )
-from tilewright.targets.cuda.operands import plan_boxes, wgmma_operand
-from tilewright.targets.cuda.tma import Swizzle
+from tilewright.targets.gpu.copies.boxes import Swizzle, plan_boxes
+from tilewright.targets.gpu.products.descriptors import wgmma_operand
 
 
 def element_of(layout, thread, register):
@@ -196,7 +197,7 @@ def test_tiles_that_wgmma_cannot_read_are_refused():
 @pytest.mark.parametrize(("dtype", "rows", "columns"), [("bfloat16", 128, 64), ("int8", 64, 256), ("float32", 24, 96)])
 def test_what_the_copy_engine_writes_wgmma_can_read(swizzle, dtype, rows, columns):
     kind = ALL[dtype]
-    plan = plan_boxes((columns, rows), kind, swizzle)
+    plan = plan_boxes((columns, rows), kind, ENGINE, swizzle)
     assert plan is not None
     operand = wgmma_operand(
         lambda mn, k: plan.offset(k, mn), rows, columns, ALL["tfloat32"] if dtype == "float32" else kind
@@ -208,7 +209,7 @@ def test_what_the_copy_engine_writes_wgmma_can_read(swizzle, dtype, rows, column
 
 
 def test_boxes_cover_a_tile_once():
-    plan = plan_boxes((192, 40, 3), ALL["float16"])
+    plan = plan_boxes((192, 40, 3), ALL["float16"], ENGINE)
     assert plan is not None and plan.swizzle is Swizzle.B128 and plan.box == (64, 40, 3)
     seen = {plan.offset(x, y, z) for x in range(192) for y in range(40) for z in range(3)}
     assert seen == set(range(0, 192 * 40 * 3 * 2, 2))
@@ -216,5 +217,5 @@ def test_boxes_cover_a_tile_once():
     assert len(starts) == 3
     for first, byte in starts.items():
         assert plan.offset(*first) == byte
-    assert plan_boxes((20, 8), ALL["int8"]) is None  # rows of 20 bytes
-    assert plan_boxes((320, 512), ALL["int8"], Swizzle.B64).box == (64, 256)
+    assert plan_boxes((20, 8), ALL["int8"], ENGINE) is None  # rows of 20 bytes
+    assert plan_boxes((320, 512), ALL["int8"], ENGINE, Swizzle.B64).box == (64, 256)

@@ -17,8 +17,7 @@ from tilewright.ops import GemmPlan, Staging, Transpose
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.stage_epilogue import Leaving, box_columns, box_shape
-from tilewright.targets.cuda.engine_copy import mapped_span, swizzle_of
-from tilewright.targets.cuda.instructions import WARP, WARPGROUP
+from tilewright.targets.gpu.copies.engine_copy import mapped_span, swizzle_of
 
 COLUMNS = 16
 """Of what one stmatrix of four matrices stores: 16 rows by 16 columns."""
@@ -32,7 +31,7 @@ def lower_engine_store(copy: Leaving, context: Context) -> ir.Statement:
     assert staging is not None
     moved = (one.schedule.staging for one in block.of_token(None) if isinstance(one, Leaving))
     alike = all(_iterations(one) % one.count == 0 for one in moved if one is not None and one.boxes is staging.boxes)
-    return _Store(copy, staging.plan, staging, block, alike).statement()
+    return _Store(copy, staging.plan, staging, block, context.arch.warp_size, alike).statement()
 
 
 def _iterations(staging: Staging) -> int:
@@ -46,6 +45,7 @@ class _Store:
 
     Attributes
     ----------
+    lanes : of a warp of the machine.
     alike : whether every store through these boxes ends with the last of them, so that the next one begins with the
         box that left longest ago.
     """
@@ -54,6 +54,7 @@ class _Store:
     plan: GemmPlan
     staging: Staging
     block: BlockView
+    lanes: int
     alike: bool
 
     @property
@@ -80,22 +81,27 @@ class _Store:
         return ir.seq(*made)
 
     @property
+    def _threads(self) -> int:
+        """Threads of a group."""
+        return self.plan.instruction.threads
+
+    @property
     def _lane(self) -> ir.Expr:
-        return self.block.thread % WARP
+        return self.block.thread % self.lanes
 
     @property
     def _own(self) -> ir.Expr:
         """The first of the executing warp's 16 rows."""
-        return self.block.thread // WARP % 4 * 16
+        return self.block.thread // self.lanes % (self._threads // self.lanes) * 16
 
     def _first(self, *statements: ir.Statement) -> ir.Statement:
         """What one thread of the warpgroup does."""
-        leads = ir.binary("eq", self.block.thread % WARPGROUP, ir.const(0))
+        leads = ir.binary("eq", self.block.thread % self._threads, ir.const(0))
         return ir.If(leads, ir.seq(*statements), span=self.copy.span)
 
     def _barrier(self) -> ir.Statement:
         """A barrier of the warpgroup."""
-        return perform("named_barrier_sync", self.block.group_barrier, ir.const(WARPGROUP))
+        return perform("named_barrier_sync", self.block.group_barrier, ir.const(self._threads))
 
     def _box(self, row: int, column: int, width: int, slot: int) -> list[ir.Statement]:
         """One box, or as many columns of one: packed by all, stored by one."""

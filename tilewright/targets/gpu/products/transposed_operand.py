@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir import BOOL, UINT32, perform
 from tilewright.ir import nodes as ir
+from tilewright.ir.nodes import WARP
 from tilewright.layout import REGISTER
 from tilewright.ops import GemmPlan, LoadAhead, Product
 from tilewright.passes.lower.block_view import BlockView
@@ -59,7 +60,7 @@ class TransposedLeft:
 
     def head(self) -> list[ir.Statement]:
         """What all parts need."""
-        lane = self.block.thread % 32
+        lane = self.block.thread % WARP
         upper = ir.index_binary("ge", lane % 4, 2)
         made: list[ir.Statement] = [] if self.plan.transposed else [ir.Allocate(self.registers, span=self.gemm.span)]
         for var, (low, high) in zip(self.chosen, (EVEN, ODD)):
@@ -100,8 +101,8 @@ def _place(
     A quad's lanes get rows 2 c and 2 c + 1 of each matrix and want 4 c to 4 c + 3 along k out of two of them; the upper
     two lanes get the halves in the other order, so that the eight rows of a matrix meet in no bank.
     """
-    lane = block.thread % 32
-    warp = block.thread // 32 % 4
+    lane = block.thread % WARP
+    warp = block.thread // WARP % 4
     matrix, line = lane // 8, lane % 8
     half = ir.index_binary("xor", matrix % 2, line // 4)
     deep: ir.Expr = ir.const(step * plan.instruction.k)

@@ -10,7 +10,7 @@ from tilewright.ops import Copy, kept_axes
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.rows import runs_of
-from tilewright.targets.cuda.engine_copy import signalled
+from tilewright.targets.gpu.copies.engine_copy import signalled
 
 WIDEST, NARROWEST = 16, 4
 """Bytes that one access moves."""

@@ -20,7 +20,7 @@ from tilewright.machine.fragment_records import LANES, TILE
 from tilewright.ops.unpack import LINES, Unpack, word_field
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.targets.cuda.unpack_bytes import (
+from tilewright.targets.gpu.products.unpack_bytes import (
     AND_OR,
     AND_XOR,
     Affine,

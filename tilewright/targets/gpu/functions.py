@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from tilewright.ir.intrinsics import declare
-from tilewright.targets.cuda import meanings as _meanings  # noqa: F401  gives them a meaning in NumPy
+from tilewright.targets.gpu.copies import copy_meanings as _meanings  # noqa: F401  gives them a meaning in NumPy
 
-declare("mma_sparse_m16n8k16/4 mma_sparse_m16n8k32/4 mma_sparse_m16n8k64/4", pure=False, collective=True)
 # A lane's word of metadata, from bytes of one row or of two.
 declare("sparse_places/* sparse_hold/1", pure=False)
-declare("cp_async_prefetch/3", pure=False, reads_only=(1,))
-declare("cp_async_zfill_prefetch/4", pure=False, checks_bounds=True, reads_only=(1,))
-declare("cp_async_hint/3", pure=False, reads_only=(1,))
-declare("cp_async_zfill_hint/4", pure=False, checks_bounds=True, reads_only=(1,))
+declare("cp_async_prefetch/3 cp_async_hint/3", pure=False, reads_only=(1,))
+declare("cp_async_zfill_prefetch/4 cp_async_zfill_hint/4", pure=False, checks_bounds=True, reads_only=(1,))
 # Neighbours of a tensor get what as many registers hold, each added atomically.
 declare("atomic_add_fragment/2", pure=False)
 # How barriers in shared memory come to be, what sees the writes of other blocks, and copies of the engine.

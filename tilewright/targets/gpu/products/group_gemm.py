@@ -4,10 +4,10 @@ For each step of k and each 64 rows of its part a warpgroup issues one instructi
 descriptor of a step is that of the tile plus a constant, and one statement issues all steps. An operator with a token
 ends there; one without waits.
 
-A left operand of bytes that lies along m is transposed by lanes (`targets/cuda/transposed_operand.py`), and multiplied
-out of registers: the part of one step of k while the products of the step before are made.
+A left operand of bytes that lies along m is transposed by lanes (`transposed_operand.py`), and multiplied out of
+registers: the part of one step of k while the products of the step before are made.
 
-The lanes of a sparse gemm first read their words of metadata (`targets/cuda/sparse_metadata.py`).
+The lanes of a sparse gemm first read their words of metadata (`sparse_metadata.py`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tilewright.layout import REGISTER, Layout
 from tilewright.ops import GemmPlan, LoadAhead, Product, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.targets.cuda.instructions import PTX_NAMES
-from tilewright.targets.cuda.operands import STEP_BYTES, WgmmaOperand, wgmma_operand
-from tilewright.targets.cuda.sparse_metadata import PlacesOfLane, hold
-from tilewright.targets.cuda.transposed_operand import TransposedLeft
+from tilewright.targets.gpu.copies.engine_copy import mapped_span
+from tilewright.targets.gpu.products.descriptors import STEP_BYTES, WgmmaOperand, wgmma_operand
+from tilewright.targets.gpu.products.sparse_metadata import PlacesOfLane, hold
+from tilewright.targets.gpu.products.transposed_operand import TransposedLeft
 
 
 def lower_warpgroup_gemm(gemm: Product, context: Context) -> ir.Statement | None:
@@ -179,13 +179,13 @@ class _GroupGemm:
         """A name for the descriptor of this warpgroup's part of an operand."""
         tile = self._tile(region, is_left, size)
         place = self.block.shared(region, [ir.const(0)] * region.buffer.rank)
-        mode = f"tw::SWIZZLE_{tile.operand.swizzle.span}B" if tile.operand.swizzle else "tw::SWIZZLE_NONE"
+        span = ir.const(mapped_span(tile.operand.swizzle))
         offset = group * (tiles * tile.step)
         if len(place.starts) == 1:  # the first slot's descriptor is made once, each step adds where its slot begins
             begin = place.starts[0] * (region.dtype.bits // 8)
             place, offset = ir.Region(place.buffer, (ir.const(0),), (1,)), begin + offset
         value: ir.Expr = ir.Call(
-            UINT64, "wgmma_descriptor", (place, mode, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
+            UINT64, "wgmma_descriptor", (place, span, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
         )
         if not ir.is_literal(offset, 0):
             value = ir.Call(UINT64, "wgmma_advance", (value, ir.cast(offset, INT32)))
@@ -232,10 +232,10 @@ class _GroupGemm:
         if self.places is not None:
             return [self._sparse(a, b, row, column, step, keep if step == 0 else ir.const(True)) for step in steps]
         offsets = [ir.const(b[1].operand.steps[step] - b[1].operand.steps[first]) for step in steps]
-        majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
+        majors = b[1].operand.major
         if a is not None:
             offsets = [ir.const(a[1].operand.steps[step] - a[1].operand.steps[first]) for step in steps] + offsets
-            majors = f"tw::{a[1].operand.major.upper()}_MAJOR, {majors}"
+            majors = f"{a[1].operand.major} {majors}"
         left, right = self._left(a, row, first, len(steps)), self._part(b, column, first)
         arguments = (
             *self._shape(),
@@ -254,15 +254,15 @@ class _GroupGemm:
     ) -> ir.Statement:
         assert self.places is not None
         word, selector = self.places.word(row, step)
-        majors = f"tw::{b[1].operand.major.upper()}_MAJOR"
+        majors = b[1].operand.major
         operands = (self._target(row, column), self._left(a, row, step, 1), self._part(b, column, step), word, keep)
         call = ir.Call(BOOL, self.plan.instruction.function, (*self._shape(), ir.const(selector), majors, *operands))
         return ir.Evaluate(call, span=self.gemm.span)
 
     def _shape(self) -> tuple[ir.Expr, str]:
         instruction = self.plan.instruction
-        types = (PTX_NAMES[instruction.accumulator], PTX_NAMES[instruction.a], PTX_NAMES[instruction.b])
-        return ir.const(instruction.n), "_".join(types)
+        types = (instruction.accumulator, instruction.a, instruction.b)
+        return ir.const(instruction.n), " ".join(one.name for one in types)
 
     def _target(self, row: int, column: int) -> ir.Region:
         size = self.plan.instruction.d_fragment.extent(REGISTER)

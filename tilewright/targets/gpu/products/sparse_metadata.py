@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from tilewright.formats.sparse import LANE_BYTES
 from tilewright.ir import UINT32, Allocate, Buffer, Call, Expr, Region, Statement, Store, const, perform, whole
+from tilewright.ir.nodes import WARP
 from tilewright.ops import GemmPlan, SparseGemm, lane_place
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BlockView
-from tilewright.targets.cuda.instructions import WARP
 from tilewright.targets.gpu.gemm import SparseWarpProduct
 
 WARP_ROWS = 16

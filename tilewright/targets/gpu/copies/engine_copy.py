@@ -12,13 +12,12 @@ import numpy as np
 from tilewright.errors import ChannelMisuse, InternalError
 from tilewright.ir import ALL, INT32, UINT64, DType, perform
 from tilewright.ir import nodes as ir
-from tilewright.layout import PATTERN_ROWS, Layout
+from tilewright.layout import CHUNK_BYTES, PATTERN_ROWS, Layout
+from tilewright.machine import CopyEngine
 from tilewright.ops import BULK, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.targets.cuda.operands import BoxPlan, plan_boxes
-from tilewright.targets.cuda.policies import POLICIES
-from tilewright.targets.cuda.tma import ROW_BYTES, Swizzle, moved_as
+from tilewright.targets.gpu.copies.boxes import BoxPlan, Swizzle, moved_as, plan_boxes
 
 
 def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:
@@ -27,7 +26,7 @@ def lower_engine_copy(copy: Copy, context: Context) -> ir.Statement:
     barrier = signalled(copy, context)
     if copy.schedule.prefer == BULK:
         return _bytes(copy, block, barrier)
-    return _Boxes(copy, copy.source, copy.destination, block, barrier, _longest(context)).statement()
+    return _Boxes(copy, copy.source, copy.destination, block, barrier, _engine(context)).statement()
 
 
 def signalled(copy: Copy, context: Context) -> ir.Region:
@@ -48,13 +47,12 @@ def lower_engine_tile_store(copy: Copy, context: Context) -> ir.Statement:
     if copy.schedule.prefer == BULK:
         size = ir.const(copy.source.dtype.nbytes(copy.source.size))
         return perform("bulk_store", _elements(copy.destination, block), block.piece(copy.source), size, span=copy.span)
-    return _Boxes(copy, copy.destination, copy.source, block, None, _longest(context)).statement()
+    return _Boxes(copy, copy.destination, copy.source, block, None, _engine(context)).statement()
 
 
-def _longest(context: Context) -> int:
-    """Elements that a box of the machine's engine may have along a dimension."""
+def _engine(context: Context) -> CopyEngine:
     assert context.arch.copy_engine is not None
-    return context.arch.copy_engine.box
+    return context.arch.copy_engine
 
 
 def _bytes(copy: Copy, block: BlockView, barrier: ir.Region) -> ir.Statement:
@@ -63,7 +61,7 @@ def _bytes(copy: Copy, block: BlockView, barrier: ir.Region) -> ir.Statement:
     arguments = (block.piece(copy.destination), _elements(copy.source, block), size, barrier)
     if copy.schedule.eviction is None:
         return perform("bulk_load", *arguments, span=copy.span)
-    return perform("bulk_load_hint", *arguments, POLICIES[copy.schedule.eviction], span=copy.span)
+    return perform("bulk_load_hint", *arguments, copy.schedule.eviction, span=copy.span)
 
 
 def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
@@ -71,7 +69,7 @@ def swizzle_of(layout: Layout, dtype: DType) -> Swizzle | None:
     if layout.swizzle is None:
         return Swizzle.NONE
     swizzle = layout.swizzle
-    chunk = (ROW_BYTES * 8 // dtype.stored_bits).bit_length() - 1
+    chunk = (CHUNK_BYTES * 8 // dtype.stored_bits).bit_length() - 1
     return Swizzle(swizzle.bits) if (swizzle.base, swizzle.shift) == (chunk, 3) and swizzle.bits <= 3 else None
 
 
@@ -81,9 +79,8 @@ def mapped_span(swizzle: Swizzle | None) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def tile_boxes(layout: Layout, dtype: DType, longest: int) -> BoxPlan | None:
-    """How boxes of at most `longest` elements along a dimension fill one slot (the last two dimensions) of tiles of
-    this layout; None where none do.
+def tile_boxes(layout: Layout, dtype: DType, engine: CopyEngine) -> BoxPlan | None:
+    """How an engine's boxes fill one slot (the last two dimensions) of tiles of this layout; None where none do.
 
     Elements that share bytes are moved as bytes.
     """
@@ -93,7 +90,7 @@ def tile_boxes(layout: Layout, dtype: DType, longest: int) -> BoxPlan | None:
     rows, columns = layout.shape[-2:]
     shared = dtype.per_byte
     columns //= shared
-    plan = plan_boxes((columns, rows), moved_as(dtype), swizzle, longest)
+    plan = plan_boxes((columns, rows), moved_as(dtype), engine, swizzle)
     if plan is None:
         return None
     row, column = np.arange(rows)[:, None], np.arange(columns)[None, :]
@@ -111,11 +108,11 @@ class _Boxes:
     tile: ir.Region
     block: BlockView
     barrier: ir.Region | None
-    longest: int
+    engine: CopyEngine
 
     def statement(self) -> ir.Statement:
         copy = self.copy
-        plan = tile_boxes(self.block.layouts[self.tile.buffer], self.tile.dtype, self.longest)
+        plan = tile_boxes(self.block.layouts[self.tile.buffer], self.tile.dtype, self.engine)
         if plan is None:
             raise InternalError(f"no boxes fill {self.tile.buffer.name}", span=copy.span)
         peers = (copy.schedule.peers or (1, self.block.cluster)) if copy.schedule.multicast else (1, 1)
@@ -132,11 +129,11 @@ class _Boxes:
         apart."""
         rows = plan.box[1] * plan.counts[1]
         share = rows // blocks
-        if rows % (blocks * PATTERN_ROWS) or share > self.longest:
+        if rows % (blocks * PATTERN_ROWS) or share > self.engine.box:
             raise ChannelMisuse(
                 f"{rows} rows of {self.tile.buffer.name} cannot be shared by {blocks} blocks",
                 span=self.copy.span,
-                hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {self.longest}",
+                hint=f"a block's share is a multiple of {PATTERN_ROWS} rows, at most {self.engine.box}",
             )
         described = ir.TensorMap(UINT64, self.tensor.buffer, self._box(plan.box[0], share), mapped_span(plan.swizzle))
         head: list[ir.Statement] = []
@@ -167,7 +164,7 @@ class _Boxes:
         function = "tma_load_multicast" if blocks else "tma_load"
         hint: tuple[str, ...] = ()
         if self.copy.schedule.eviction is not None:
-            function, hint = f"{function}_hint", (POLICIES[self.copy.schedule.eviction],)
+            function, hint = f"{function}_hint", (self.copy.schedule.eviction,)
         arguments: tuple[Any, ...] = (place, described, self.barrier, *blocks, *hint, *coordinates)
         return perform(function, *arguments, span=self.copy.span)
 

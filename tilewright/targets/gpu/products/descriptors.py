@@ -1,4 +1,4 @@
-"""Tiles in shared memory as the copy engine writes them and wgmma reads them: boxes, swizzles and descriptor fields.
+"""Tiles in shared memory as wgmma reads them: swizzles and descriptor fields.
 
 A tile's layout enters as a function from coordinates to the byte of the element, so that every layout object
 serves.  `wgmma_operand` finds out whether a descriptor can name such a tile, and with which fields.
@@ -6,21 +6,17 @@ serves.  `wgmma_operand` finds out whether a descriptor can name such a tile, an
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtypes import DType
-from tilewright.targets.cuda.tma import MAX_BOX, Swizzle
+from tilewright.targets.gpu.copies.boxes import Swizzle
 
 Offset = Callable[[Any, Any], Any]
 """Byte of element (mn, k) of an operand tile, counted from the tile's base, swizzle included; of index arrays too."""
-
-BOX_ALIGNMENT = 128
-"""Bytes to which a box's place in shared memory is aligned."""
 
 STEP_BYTES = 32
 """Bytes along k that one wgmma takes of a K-major operand; of the dense operand of a sparse product twice as many."""
@@ -47,7 +43,7 @@ class WgmmaOperand:
     @property
     def descriptor(self) -> int:
         """The 64 bits without the start address."""
-        return self.swizzle.wgmma_field << 62 | (self.stride >> 4) << 32 | (self.leading >> 4) << 16
+        return (4 - self.swizzle) % 4 << 62 | (self.stride >> 4) << 32 | (self.leading >> 4) << 16
 
 
 def wgmma_operand(offset: Offset, mn: int, k: int, dtype: DType, step_bytes: int = STEP_BYTES) -> WgmmaOperand | None:
@@ -108,80 +104,3 @@ def _agreed(
     if not all(np.array_equal(tiles[:, index], start + expected) for index, start in enumerate(steps)):
         return None
     return WgmmaOperand(major, swizzle, leading, stride, steps)
-
-
-@dataclass(frozen=True, slots=True)
-class BoxPlan:
-    """How the copy engine moves a tile of two or more dimensions: equal boxes, one after the other in shared memory.
-
-    Attributes
-    ----------
-    box : extents of one box in elements, innermost first.
-    counts : boxes along each dimension; the innermost dimension's boxes are outermost in memory.
-    dtype, swizzle : of the tile.
-    """
-
-    box: tuple[int, ...]
-    counts: tuple[int, ...]
-    dtype: DType
-    swizzle: Swizzle
-
-    @property
-    def box_bytes(self) -> int:
-        return self.dtype.storage_bytes * math.prod(self.box)
-
-    def boxes(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """First element (innermost first) and byte in shared memory of each box."""
-        for index in range(math.prod(self.counts)):
-            rest, first = index, [0] * len(self.box)
-            for dimension in (*range(1, len(self.box)), 0):
-                rest, at = divmod(rest, self.counts[dimension])
-                first[dimension] = at * self.box[dimension]
-            yield tuple(first), index * self.box_bytes
-
-    def offset(self, *coordinates: Any) -> Any:
-        """Byte of an element (innermost coordinate first; arrays broadcast) from the tile's base, swizzle included."""
-        index: Any = 0
-        weight = 1
-        for dimension in (*range(1, len(self.box)), 0):
-            index = index + coordinates[dimension] // self.box[dimension] * weight
-            weight *= self.counts[dimension]
-        inside: Any = 0
-        weight = self.dtype.storage_bytes
-        for coordinate, extent in zip(coordinates, self.box):
-            inside = inside + coordinate % extent * weight
-            weight *= extent
-        return self.swizzle.apply(index * self.box_bytes + inside)
-
-
-def plan_boxes(
-    extents: tuple[int, ...], dtype: DType, swizzle: Swizzle | None = None, longest: int = MAX_BOX
-) -> BoxPlan | None:
-    """Boxes that move a tile, or None where no whole number of boxes does.
-
-    Parameters
-    ----------
-    extents : of the tile, innermost first.
-    swizzle : None for the widest that the rows fill: its span is the box's inner size.
-    longest : elements of a box along a dimension, at most.
-    """
-    row = extents[0] * dtype.storage_bytes
-    if row % 16:
-        return None
-    if swizzle is None:
-        fitting = [mode for mode in (Swizzle.B128, Swizzle.B64, Swizzle.B32) if row % mode.span == 0]
-        swizzle = fitting[0] if fitting else Swizzle.NONE
-    inner = extents[0] if swizzle is Swizzle.NONE else swizzle.span // dtype.storage_bytes
-    if extents[0] % inner:
-        return None
-    box = [_largest_divisor(inner, longest)] + [_largest_divisor(extent, longest) for extent in extents[1:]]
-    if box[0] * dtype.storage_bytes % 16:
-        return None
-    counts = tuple(extent // size for extent, size in zip(extents, box))
-    plan = BoxPlan(tuple(box), counts, dtype, swizzle)
-    several = any(count > 1 for count in counts)
-    return None if several and plan.box_bytes % BOX_ALIGNMENT else plan
-
-
-def _largest_divisor(value: int, most: int) -> int:
-    return next(size for size in range(min(value, most), 0, -1) if value % size == 0)

@@ -1,22 +1,56 @@
-"""What copies, and loads of matrices, do to the registers of threads, for the interpreter."""
+"""What copies, and loads of matrices, do to memory and to the registers of threads, for the interpreter: what threads
+start lands where it begins."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.errors import UninitializedRead
+from tilewright.errors import OutOfBounds, UninitializedRead
 from tilewright.interpreter.collectives import each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
-from tilewright.ir.nodes import WARP, Call, Const, Region
+from tilewright.interpreter.state import both
+from tilewright.ir import Call, Const, Expr, Intrinsic, Region, register
+from tilewright.ir.nodes import WARP
 from tilewright.ops.atomic import combine
-from tilewright.targets.cuda.arch import ARCHITECTURES
-from tilewright.targets.cuda.instructions import matrix_instructions
-from tilewright.targets.gpu.copy_meanings import landed, start_copy
-from tilewright.targets.gpu.meanings import register_products
+
+# Groups of the copies that a thread started, or how many of them are left.
+register(Intrinsic("cp_async_commit", 0, None, pure=False))
+register(Intrinsic("cp_async_wait", 1, None, pure=False))
+
+
+def start_copy(state: Evaluator, node: Call) -> int:
+    """Each thread's piece, at once; zeros where the third argument says that no bytes are valid."""
+    place, source = node.regions
+    length = math.prod(extent for extent in source.extents if isinstance(extent, int))
+    elements = np.asarray(length)
+    valid = node.arguments[2] if "zfill" in node.function else None
+    if isinstance(valid, Expr):
+        elements = np.asarray(state.value(valid)).astype(np.int64) * 8 // place.dtype.stored_bits
+    copied = np.zeros((*state.lanes, length), place.dtype.numpy)
+    if np.any(elements > 0):
+        with state.masked(both(state.mask, elements > 0)):
+            start = Region(source.buffer, source.starts, (*source.extents[:-1], 1))
+            memory, first = each_offset(state, start)
+            active = state.active[..., None] & (np.arange(length) < elements[..., None])
+            ends = [*(state.value(index) for index in source.starts[:-1]),
+                    state.value(source.starts[-1]) + elements - 1]  # fmt: skip
+            inside = memory.locate(ends)[1]
+            if inside is not None and np.any(np.logical_and(~np.asarray(inside), active[..., 0])):
+                raise OutOfBounds(memory.name, "[...]", memory.shape, "read")
+        offsets = first + np.arange(length) * memory.strides[-1]
+        copied = np.where(active, memory.gather(np.where(active, offsets, 0)), copied)
+    write_each(state, place, copied)
+    return 0
+
+
+def landed(state: Evaluator, node: Call) -> int:
+    """Copies have landed where they were started."""
+    return 0
 
 
 def _load_matrices(transposed: bool) -> Callable[[Evaluator, Call], Any]:
@@ -57,11 +91,11 @@ def _add_each(state: Evaluator, node: Call) -> int:
     return 0
 
 
+SPECIAL_CALLS["cp_async"] = SPECIAL_CALLS["cp_async_zfill"] = start_copy
+SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = landed
 SPECIAL_CALLS["atomic_add_fragment"] = _add_each
 SPECIAL_CALLS["cp_async_prefetch"] = SPECIAL_CALLS["cp_async_zfill_prefetch"] = start_copy
 SPECIAL_CALLS["cp_async_hint"] = SPECIAL_CALLS["cp_async_zfill_hint"] = start_copy
 SPECIAL_CALLS["fence_proxy_async_shared"] = landed
 SPECIAL_CALLS["ldmatrix"] = _load_matrices(False)
 SPECIAL_CALLS["ldmatrix_trans"] = _load_matrices(True)
-for _arch in ARCHITECTURES.values():
-    register_products(matrix_instructions(_arch))

@@ -19,7 +19,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.passes.tile.pipelines.inject_pipeline import GROUPS
-from tilewright.targets.gpu.started_copies import piece_width, place_of, source_of, start, wait
+from tilewright.targets.gpu.copies.started_copies import piece_width, place_of, source_of, start, wait
 
 register(Intrinsic("first_of_wave", 0, None))
 

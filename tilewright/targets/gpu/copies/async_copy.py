@@ -19,8 +19,7 @@ from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
 from tilewright.passes.tile.copies.pieces import asynchronous_copy
-from tilewright.targets.cuda.policies import POLICIES
-from tilewright.targets.gpu.started_copies import piece_width, place_of, source_of, start, wait
+from tilewright.targets.gpu.copies.started_copies import piece_width, place_of, source_of, start, wait
 
 
 def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
@@ -145,7 +144,7 @@ class _CopyPieces(Pieces):
         if copy.schedule.prefetch is not None:
             return start(place, source, valid, copy.span, "_prefetch", ir.const(copy.schedule.prefetch))
         if copy.schedule.eviction is not None:
-            return start(place, source, valid, copy.span, "_hint", POLICIES[copy.schedule.eviction])
+            return start(place, source, valid, copy.span, "_hint", copy.schedule.eviction)
         return start(place, source, valid, copy.span)
 
 

@@ -29,7 +29,7 @@ def lower_quad_copy(copy: Copy, context: Context) -> ir.Statement:
         _piece(copy, words, block, row, column)
         for row in range(0, rows, UNIT)
         for column in range(0, columns, QUAD_COLUMNS)
-        if _is_first(copy, block, row)
+        if _is_first(copy, block, row, context.arch.warp_size)
     ]
     # An exchange waits for what it exchanges: all loads are on their way before the first one. Where the tensor ends,
     # each load has a condition of its own, which no compiler moves loads past.
@@ -38,9 +38,9 @@ def lower_quad_copy(copy: Copy, context: Context) -> ir.Statement:
     )
 
 
-def _is_first(copy: Copy, block: BlockView, row: int) -> bool:
+def _is_first(copy: Copy, block: BlockView, row: int, lanes: int) -> bool:
     """Whether the thread that holds this row is in the first warp: the others do the same for theirs."""
-    return int(block.layouts[copy.destination.buffer].offset(THREAD, row, 0)) < 32
+    return int(block.layouts[copy.destination.buffer].offset(THREAD, row, 0)) < lanes
 
 
 def _piece(
