@@ -242,10 +242,25 @@ def test_facts_of_machines_stand_in_their_records() -> None:
     found = [
         fact
         for path in MODULES
-        if room_of(module_name(path)) not in ("machine", "targets", "compat") and path.name not in ASK_BY_NAME
+        if room_of(module_name(path)) not in ("machine", "compat") and path.name not in ASK_BY_NAME
+        if room_of(module_name(path)) != "targets" or path.is_relative_to(PACKAGE / "targets" / "gpu")
         for fact in facts_of_machines(path, tree(path))
     ]
     assert not found, "\n".join(["ask the machine's record:", *found])
+
+
+def test_families_of_gpus_make_no_statements() -> None:
+    """What yields IR is in `targets/gpu`: a new maker's GPU, whatever it has, imports nothing of another's folder."""
+    families = ("cuda", "hip", "metal")
+    modules = [path for family in families for path in (PACKAGE / "targets" / family).glob("*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in modules}
+    assert len(modules) > 30
+    assert [
+        path.name for path, text in texts.items() if re.search(r"passes\.lower|\bperform\b|ir\.[Ss]eq\(", text)
+    ] == []
+    shared = [path for path in MODULES if path.is_relative_to(PACKAGE / "targets" / "gpu")]
+    named = re.compile(rf"tilewright\.targets\.({'|'.join(families)})\b")
+    assert [path.name for path in shared if named.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_a_fact_is_seen() -> None:

@@ -9,6 +9,7 @@ from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.driver import find_driver
 from tilewright.targets.cuda.tma import TmaDescriptor
 from tilewright.targets.gpu.copies.boxes import Swizzle
+from tilewright.targets.gpu.products.descriptors import WgmmaOperand
 
 F16, U8 = ALL["float16"], ALL["uint8"]
 
@@ -59,7 +60,8 @@ def test_swizzles(mode, mask):
     for offset in range(0, 4096, 2):
         assert mode.apply(offset) == offset ^ ((offset >> 7 & mask) << 4)
         assert mode.apply(mode.apply(offset)) == offset
-    assert mode.wgmma_field == {Swizzle.NONE: 0, Swizzle.B128: 1, Swizzle.B64: 2, Swizzle.B32: 3}[mode]
+    field = {Swizzle.NONE: 0, Swizzle.B128: 1, Swizzle.B64: 2, Swizzle.B32: 3}[mode]
+    assert WgmmaOperand("k", mode, 0, 0, ()).descriptor >> 62 == field
     assert mode.period == {Swizzle.NONE: 128, Swizzle.B128: 1024, Swizzle.B64: 512, Swizzle.B32: 256}[mode]
 
 
