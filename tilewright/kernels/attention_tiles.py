@@ -11,7 +11,7 @@ import tilewright
 from tilewright.ir.dtypes import DType
 from tilewright.kernels import Speed, Work, ceil_div, cycles_of, hopper, speed_of
 from tilewright.kernels.cluster_sums import PADDING
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch, MatrixInstruction
 
 FEW_QUERIES = 64
 """Up to so many queries, blocks of as many rows are as good as larger ones, and there are more of them."""
@@ -146,7 +146,9 @@ def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None
 def _fits(arch: Arch, dtype: DType, dim: int, tiles: AttentionTiles) -> bool:
     """Whether a block has shared memory for tiles, and a thread registers where those hold tiles on their way."""
     rows, keys, threads = tiles.block_M, tiles.block_N, tiles.threads
-    product = next((one for one in arch.matrix_instructions if one.a == one.b == dtype and one.a_fragment), None)
+    product = next(
+        (one for one in arch.products(MatrixInstruction) if one.a == one.b == dtype and one.a_fragment), None
+    )
     slots = tiles.num_stages if arch.starts_wide_copies else 1
     # Lanes that hold copies of an operand, or floats, take no results as they lie: scores go through shared memory.
     copies = 2 if product is not None and product.a_fragment is not None and product.a_fragment.replicas else 1

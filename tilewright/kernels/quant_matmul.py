@@ -161,7 +161,7 @@ def _multiplies_codes_faster(arch: Arch | None, weights: str) -> bool:
     if arch is None or arch.has_threads:
         return False
     kinds = tilewright.dtype(weights), tilewright.dtype("uint8" if weights.startswith("u") else "int8")
-    dots = [one for one in arch.matrix_instructions if isinstance(one, DotInstruction)]
+    dots = arch.products(DotInstruction)
     best = [
         next((one.uops for one in dots if match_operands(one, tilewright.dtype("int8"), kind)), math.inf)
         for kind in kinds

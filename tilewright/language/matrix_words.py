@@ -22,6 +22,7 @@ from tilewright.language.mistakes import NumberExpected, TileExpected
 from tilewright.language.proxies import Element, Scalar, Value, as_expr, condition, constant_that, describe, known_value
 from tilewright.language.recording import in_kernel, statement_here, word
 from tilewright.language.tile_ops import GemmWarpPolicy, choice, record_tiles, transpose
+from tilewright.machine import MatrixInstruction
 from tilewright.ops.base import element, matrix_shape, parallel, store_element
 
 SHORT_NAMES = {
@@ -143,7 +144,7 @@ def _function(name: str, operand: DType) -> str:
     arch, through = machine(), f"{name}_through_half"
     if arch is None:
         return through if operand.bits == 8 and operand.is_float else name
-    known = {one.function for one in arch.matrix_instructions if arch.has_threads and one.a == operand}
+    known = {one.function for one in arch.products(MatrixInstruction) if one.a == operand}
     return through if name not in known and through in known else name
 
 

@@ -6,13 +6,15 @@ A pass asks for a capability (`arch.has("vnni")`, `arch.shared_bytes`), never fo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import WARP
 from tilewright.layout import PATTERN_ROWS
-from tilewright.machine.instructions import CopyEngine, RoleRegisters
+from tilewright.machine.instructions import CopyEngine, CopyInstruction, MatrixInstruction, MatrixProduct, RoleRegisters
 from tilewright.machine.rates import Rates
+
+P = TypeVar("P", bound=MatrixProduct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,10 @@ class Arch:
     l2_bytes: int = 1 << 20
     l3_bytes: int = 0
     line_bytes: int = 64
-    matrix_instructions: tuple[Any, ...] = ()
-    sparse_instructions: tuple[Any, ...] = ()
-    copy_instructions: tuple[Any, ...] = ()
-    untried_instructions: tuple[Any, ...] = ()
+    matrix_instructions: tuple[MatrixProduct, ...] = ()
+    sparse_instructions: tuple[MatrixInstruction, ...] = ()
+    copy_instructions: tuple[CopyInstruction, ...] = ()
+    untried_instructions: tuple[MatrixInstruction, ...] = ()
     copy_engine: CopyEngine | None = None
     role_registers: RoleRegisters | None = None
     rates: Rates | None = None
@@ -119,11 +121,15 @@ class Arch:
         """Shared memory that a block may have so that `min_blocks` of them run on one core."""
         return self.shared_bytes // min_blocks
 
+    def products(self, kind: type[P]) -> tuple[P, ...]:
+        """The machine's dense products by instructions of one kind, best first."""
+        return tuple(one for one in self.matrix_instructions if isinstance(one, kind))
+
     def product_rate(self, a: DType, b: DType) -> int:
         """Products and sums of matrices of these types that a core does in a cycle; 0 where no instruction takes
         them."""
         said = dict(self.rates.products) if self.rates is not None and a == b else {}
-        rates = (one.rate for one in self.matrix_instructions if (one.a, one.b) == (a, b))
+        rates = (one.rate for one in self.matrix_instructions if one.types[:2] == (a, b))
         return int(max((said.get(a.name, rate) for rate in rates), default=0))
 
     def multiplies(self, wide: DType, narrow: DType) -> bool:

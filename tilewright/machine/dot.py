@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.dtypes import DType
+from tilewright.machine.instructions import REGISTERS
 
 MULTIPLY_ADD = "multiply_add"
 """The function of an instruction of depth 1: ``accumulator + vector * broadcast``, fused for floats."""
@@ -44,6 +45,31 @@ class DotInstruction:
     def __post_init__(self) -> None:
         if self.depth < 1 or self.lanes < 1 or self.uops <= 0:
             raise ValueError(f"impossible instruction: {self}")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """One row of the left operand by a column in each lane."""
+        return 1, self.lanes, self.depth
+
+    @property
+    def types(self) -> tuple[DType, DType, DType]:
+        """Of what all lanes share, of the vector and of the accumulator."""
+        return self.broadcast, self.vector, self.accumulator
+
+    @property
+    def rate(self) -> float:
+        """Products and sums in a slot of the vector units."""
+        return 2 * self.depth * self.lanes / self.uops
+
+    @property
+    def place(self) -> str:
+        """Where the accumulator lies."""
+        return REGISTERS
+
+    @property
+    def operands(self) -> tuple[str, str]:
+        """Where the operands lie."""
+        return self.place, self.place
 
     @property
     def vector_bytes(self) -> int:

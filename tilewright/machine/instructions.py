@@ -4,11 +4,36 @@ itself."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tilewright.ir.dtypes import DType
 from tilewright.layout import REGISTER, THREAD, Layout
 
 REGISTERS, SHARED, GLOBAL = "registers", "shared", "global"
+
+
+class MatrixProduct(Protocol):
+    """What every instruction says of itself that multiplies matrices: a warp's, a matrix unit's, a vector's."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and depth of what one instruction multiplies."""
+
+    @property
+    def types(self) -> tuple[DType, DType, DType]:
+        """Of the left and right operands' elements and of the sums."""
+
+    @property
+    def rate(self) -> float:
+        """Products and sums that a core, or a multiprocessor, does in a cycle; 0 where nobody has said."""
+
+    @property
+    def place(self) -> str:
+        """Where the sums lie."""
+
+    @property
+    def operands(self) -> tuple[str, str]:
+        """Where the left and the right operand lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +108,26 @@ class MatrixInstruction:
     ) -> MatrixInstruction:
         """One whose operands and results all lie in registers."""
         return cls(function, threads, *shape, *types, REGISTERS, REGISTERS, *fragments, rate=rate, sparse=sparse)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and depth of its tile."""
+        return self.m, self.n, self.k
+
+    @property
+    def types(self) -> tuple[DType, DType, DType]:
+        """Of a, b and the accumulator."""
+        return self.a, self.b, self.accumulator
+
+    @property
+    def place(self) -> str:
+        """Where the accumulator lies."""
+        return REGISTERS
+
+    @property
+    def operands(self) -> tuple[str, str]:
+        """Where a and b lie."""
+        return self.a_memory, self.b_memory
 
     @property
     def kept(self) -> int:

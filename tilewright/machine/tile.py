@@ -17,6 +17,9 @@ from tilewright.ir.dtypes import DType
 from tilewright.machine.arch import Arch
 from tilewright.machine.dot import DotInstruction
 
+TILES = "tiles"
+"""The registers of a matrix unit, as a place."""
+
 
 @dataclass(frozen=True, slots=True)
 class TileInstruction(DotInstruction):
@@ -33,12 +36,22 @@ class TileInstruction(DotInstruction):
     words: int = 16
     tiles: int = 8
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Its tiles, where they are full."""
+        return self.rows, self.lanes, self.words * self.depth
 
-def tile_instructions(arch: Arch) -> tuple[TileInstruction, ...]:
-    """The products of a machine's matrix unit."""
-    return tuple(i for i in arch.matrix_instructions if isinstance(i, TileInstruction))
+    @property
+    def rate(self) -> float:
+        """Products and sums of a row of a left tile: the unit takes one a cycle."""
+        return 2.0 * self.words * self.depth * self.lanes
+
+    @property
+    def place(self) -> str:
+        """Where the accumulator lies, and both operands."""
+        return TILES
 
 
 def has_tiles(arch: Arch, dtype: DType) -> bool:
     """Whether the matrix unit of a machine multiplies matrices of a type."""
-    return any(i.vector == dtype == i.broadcast for i in tile_instructions(arch))
+    return any(i.vector == dtype == i.broadcast for i in arch.products(TileInstruction))

@@ -20,7 +20,7 @@ from tilewright.kernels.tile_choice import DenseProduct, parts_for
 from tilewright.kernels.tiles import BLOCK, FEW_ROWS
 from tilewright.language.scaled_products import OPERANDS
 from tilewright.libraries import is_compiling
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch, MatrixInstruction
 from tilewright.matmul.arrays import (
     check_device,
     check_strided,
@@ -256,7 +256,7 @@ def kernel_for(call: Call, arch: Arch) -> tuple[Kernel, Callable[..., tuple[obje
     alike = call.A_dtype == call.B_dtype
     fed = arch.has_threads and any(
         one.asynchronous and one.a.name == call.A_dtype and one.b.name == call.B_dtype
-        for one in arch.matrix_instructions
+        for one in arch.products(MatrixInstruction)
     )
     kinds = call.scale_a[0], call.scale_b[0]
     rows_whole = call.K % 16 == 0 and (call.transpose_B or call.N % 16 == 0)

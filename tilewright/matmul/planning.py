@@ -16,7 +16,7 @@ from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import Format
 from tilewright.ir.dtypes import DType, dtype
 from tilewright.kernels import FUNCTIONS, PAIRED, UNUSED, Recipe, Request, WeightFacts
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch, MatrixInstruction
 from tilewright.matmul.column_order import RUN
 from tilewright.ops.rounding import round_float
 
@@ -180,10 +180,7 @@ def _fits(numbers: np.ndarray, name: str) -> bool:
 
 def _multiplies(arch: Arch, of: DType) -> bool:
     """Whether the machine has an instruction for products of a type that any thread can feed."""
-    return any(
-        getattr(one, "a", None) == of == getattr(one, "b", None) and not getattr(one, "asynchronous", True)
-        for one in arch.matrix_instructions
-    )
+    return any(one.a == of == one.b and not one.asynchronous for one in arch.products(MatrixInstruction))
 
 
 def table_of(of: Format, whole: int) -> np.ndarray:

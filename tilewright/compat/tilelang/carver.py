@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tilewright.compat.tilelang.targets import compute_version, request
 from tilewright.language.dtypes import NumberType
 from tilewright.libraries import torch
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch, MatrixInstruction
 from tilewright.specialization import InvalidUse
 from tilewright.targets.registry import TARGETS, resolve
 
@@ -76,7 +76,7 @@ def is_rdna_arch(arch: Device) -> bool:
 def is_tensorcore_supported_precision(in_dtype: str, accum_dtype: str, arch: Device) -> bool:
     """Whether a machine's matrix instructions multiply one type and sum in another."""
     pair = NumberType(in_dtype).record, NumberType(accum_dtype).record
-    return any((one.a, one.accumulator) == pair for one in arch.machine.matrix_instructions)
+    return any((one.a, one.accumulator) == pair for one in arch.machine.products(MatrixInstruction))
 
 
 def _format(count: int, unit: str) -> int:

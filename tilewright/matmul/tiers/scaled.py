@@ -15,7 +15,7 @@ from tilewright.kernels.dense_matmul import SCALES_AT, dense_matmul, scaled_matm
 from tilewright.kernels.tile_choice import MANY, DenseProduct
 from tilewright.kernels.tile_launches import Parts
 from tilewright.kernels.tiles import BLOCK, Tiles
-from tilewright.machine.arch import Arch
+from tilewright.machine import Arch, MatrixInstruction
 from tilewright.matmul.arrays import contiguous, placed_like, viewed, with_rows_at
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.tiers.base import Machine, Operands, Prepared, Tier, begun
@@ -43,7 +43,7 @@ class Scaled(Tier):
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         own, out = facts.format.dtype, dtype(request.out)
-        fed = any(i.a == own == i.b and i.asynchronous for i in arch.matrix_instructions)
+        fed = any(i.a == own == i.b and i.asynchronous for i in arch.products(MatrixInstruction))
         decoded = f"{request.activations} by {facts.format} is decoded first"
         yield own is None or own.name != request.activations, decoded
         assert own is not None

@@ -198,8 +198,4 @@ def dot_instructions(features: frozenset[str], vector_bytes: int) -> tuple[DotIn
         slow, bf16 = "slow_bf16" in features, dtype("bfloat16")
         uops, latency = (4.3, 8) if slow else (1.0, 6)
         floats.append(DotInstruction("cpu.dot2_bf16", FLOAT32, bf16, bf16, 2, lanes, uops, latency))
-    return (*found, *sorted(floats, key=_products_a_slot, reverse=True), *integers)
-
-
-def _products_a_slot(instruction: DotInstruction) -> float:
-    return instruction.depth * instruction.lanes / instruction.uops
+    return (*found, *sorted(floats, key=lambda one: -one.rate), *integers)

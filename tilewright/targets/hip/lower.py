@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tilewright.ir.nodes import Commit, Statement, Wait
 from tilewright.machine.amd import ARCHITECTURES
+from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops import Copy, Gemm, Reduce, SparseGemm, Transpose
 from tilewright.passes.context import Override
 from tilewright.targets.gpu.copies import copy_meanings as _copy_meanings  # noqa: F401  gives copies a meaning in NumPy
@@ -25,4 +26,4 @@ OVERRIDES: Mapping[type[Statement], Override] = {
 }  # fmt: skip
 
 for _arch in ARCHITECTURES.values():
-    register_products(_arch.matrix_instructions)
+    register_products(_arch.products(MatrixInstruction))

@@ -11,6 +11,7 @@ from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.ir import Call, Intrinsic, Statement, register
 from tilewright.layout.digits import REGISTER, THREAD
 from tilewright.machine.apple import FAMILIES, LANES, PLACES
+from tilewright.machine.instructions import MatrixInstruction
 from tilewright.ops import Gemm, Reduce
 from tilewright.passes.context import Override
 from tilewright.targets.gpu.gemm import lower_gemm
@@ -18,7 +19,7 @@ from tilewright.targets.gpu.meanings import register_products
 from tilewright.targets.gpu.reduce import lower_reduce
 
 for _arch in FAMILIES.values():
-    register_products(_arch.matrix_instructions)
+    register_products(_arch.products(MatrixInstruction))
 
 
 def _store_matrix(state: Evaluator, node: Call) -> int:

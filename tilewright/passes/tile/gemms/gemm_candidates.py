@@ -43,7 +43,7 @@ def candidates_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles:
     """
     found: list[Candidate] = []
     types = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
-    untried = [one for one in arch.untried_instructions if (one.a, one.b, one.accumulator) == types]
+    untried = [one for one in arch.untried_instructions if one.types == types]
     reasons = [f"{one.function}: nobody has run it on {arch.name} yet" for one in untried]
     for instruction in _instructions(gemm, arch):
         if _is_transposed(gemm, instruction):
@@ -74,8 +74,8 @@ def _instructions(gemm: Product, arch: Arch) -> Sequence[MatrixInstruction]:
     if isinstance(gemm, SparseGemm):
         return arch.sparse_instructions
     if not in_registers(gemm.a):
-        return arch.matrix_instructions
-    return sorted(arch.matrix_instructions, key=lambda one: not (one.asynchronous or _follows_results(one)))
+        return arch.products(MatrixInstruction)
+    return sorted(arch.products(MatrixInstruction), key=lambda one: not (one.asynchronous or _follows_results(one)))
 
 
 def _follows_results(instruction: MatrixInstruction) -> bool:
@@ -95,7 +95,7 @@ def _no_instruction(gemm: Product, arch: Arch) -> str:
         if not arch.sparse_instructions:
             return f"tilewright multiplies sparse operands by no matrix instruction of {arch.name}"
         return "no sparse matrix instruction for these types"
-    rounded = any(one.a.name == one.b.name == "tfloat32" for one in arch.matrix_instructions)
+    rounded = any({kind.name for kind in one.types[:2]} == {"tfloat32"} for one in arch.matrix_instructions)
     if rounded and gemm.a.dtype.name == gemm.b.dtype.name == "float32":
         return "float32 is multiplied exactly; matrix instructions multiply tiles of tfloat32, rounded to 10 bits"
     return "no matrix instruction for these types"
@@ -116,7 +116,7 @@ def because(reasons: list[str]) -> str:
 
 def _unsupported(gemm: Product, instruction: MatrixInstruction, tiles: Spans, arch: Arch) -> str | None:
     """Why an instruction cannot execute a gemm: empty where the types alone differ, None where it fits."""
-    if (instruction.a, instruction.b, instruction.accumulator) != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
+    if instruction.types != (gemm.a.dtype, gemm.b.dtype, gemm.c.dtype):
         return ""
     if instruction.asynchronous:
         reason = _descriptor_unsupported(gemm, instruction, tiles)

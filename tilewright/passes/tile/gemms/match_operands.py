@@ -71,8 +71,7 @@ class _Match(Rewriter):
         """Whether an instruction adds up products of these types in the gemm's own."""
         exact = gemm.scale_a is not None or gemm.promote_every is not None  # sums of their own, of float32
         return any(
-            one.a == a and one.b == b and (exact or one.accumulator == gemm.c.dtype)
-            for one in self.arch.matrix_instructions
+            one.types[:2] == (a, b) and (exact or one.types[2] == gemm.c.dtype) for one in self.arch.matrix_instructions
         )
 
 

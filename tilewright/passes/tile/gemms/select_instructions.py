@@ -243,7 +243,7 @@ def advice(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles: Mappin
 
 
 def _for_operands(gemm: Product, arch: Arch) -> list[MatrixInstruction]:
-    instructions = arch.matrix_instructions if isinstance(gemm, Gemm) else arch.sparse_instructions
+    instructions = arch.products(MatrixInstruction) if isinstance(gemm, Gemm) else arch.sparse_instructions
     return [one for one in instructions if (one.a, one.b) == (gemm.a.dtype, gemm.b.dtype)]
 
 

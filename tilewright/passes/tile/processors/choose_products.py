@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from math import gcd
 
 from tilewright.ir.dtypes import DType
-from tilewright.machine import Arch, DotInstruction, OperandPlan, match_left_offset, match_operands
-from tilewright.machine.tile import TileInstruction, tile_instructions
+from tilewright.machine import (
+    REGISTERS,
+    Arch,
+    DotInstruction,
+    OperandPlan,
+    TileInstruction,
+    match_left_offset,
+    match_operands,
+)
 from tilewright.ops.gemm import Gemm
 
 LEAST_ROWS = 8
@@ -42,9 +49,7 @@ class TilePlan(OperandPlan):
 
 def dot_instructions(arch: Arch) -> tuple[DotInstruction, ...]:
     """The dot products of vectors that a machine has, best first."""
-    return tuple(
-        i for i in arch.matrix_instructions if isinstance(i, DotInstruction) and not isinstance(i, TileInstruction)
-    )
+    return tuple(one for one in arch.products(DotInstruction) if one.place == REGISTERS)
 
 
 def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:
@@ -63,7 +68,7 @@ def tile_plan(gemm: Gemm, arch: Arch) -> TilePlan | None:
     """How the matrix unit does a gemm, or None where vectors do it, as well or alone."""
     if gemm.m < LEAST_ROWS or gemm.c.buffer.scope == "global":
         return None
-    for instruction in tile_instructions(arch):
+    for instruction in arch.products(TileInstruction):
         if (gemm.a.dtype, gemm.b.dtype) != (instruction.broadcast, instruction.vector):
             continue
         if not accumulates(instruction, gemm):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from tilewright.ir import UINT8, DType, children, find, of_views
 from tilewright.ir import nodes as ir
 from tilewright.layout.panels import PanelLayout
-from tilewright.machine import Arch, has_tiles, tile_instructions
+from tilewright.machine import Arch, TileInstruction, has_tiles
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context, Fact
 from tilewright.passes.tile.processors.choose_products import first_match, product_plan
@@ -99,7 +99,7 @@ def packed_layout(weight: ir.Buffer, transposed: bool, arch: Arch) -> PanelLayou
     rows, columns = weight.static_shape
     n, k = (rows, columns) if transposed else (columns, rows)
     lanes, dtype = max(1, arch.vector_bytes // LANE_BYTES), weight.dtype
-    together = max((i.words for i in tile_instructions(arch) if i.vector == dtype), default=1)
+    together = max((i.words for i in arch.products(TileInstruction) if i.vector == dtype), default=1)
     if dtype.is_integer and dtype.bits <= 8:
         beside = min(side_by_side(arch), -(-n // lanes)) if dtype.is_packed else 1
         return PanelLayout(n, k, transposed, lanes, 4, dtype.per_byte, together, beside)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from tilewright.errors import MissingCapability
 from tilewright.ir import WARP, Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
 from tilewright.ir.walking import children, kernels
+from tilewright.machine import MatrixInstruction
 from tilewright.ops import Atomic, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.tile.words.lane_words import OF_WARPS, SIMDGROUP
@@ -134,9 +135,9 @@ def _check_warps(node: object, statement: Statement | Kernel, context: Context) 
 def _check_product(node: Call, statement: Statement | Kernel, context: Context) -> None:
     """Whether the machine has an instruction that multiplies such tiles (`T.ptx_mma`)."""
     d, a, b = (part.dtype.name.replace("tfloat32", "float32") for part in node.regions)
-    known = [one for one in context.arch.matrix_instructions if one.function == node.function]
+    known = [one for one in context.arch.products(MatrixInstruction) if one.function == node.function]
     for one in known:
-        if [part.name.replace("tfloat32", "float32") for part in (one.accumulator, one.a, one.b)] == [d, a, b]:
+        if [part.name.replace("tfloat32", "float32") for part in one.types] == [a, b, d]:
             return
     raise MissingCapability(
         f"{context.arch.name} has no instruction {node.function[4:]} of {a} and {b} with sums in {d} (T.ptx_mma)",
