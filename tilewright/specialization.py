@@ -362,12 +362,8 @@ class JITFunction(_ForTargets):
     def _sizes(
         self, runtime: Mapping[str, object], constants: Mapping[str, object], named: Mapping[str, int] | None = None
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """Sizes that are part of the specialisation, and those that are known only at launch.
-
-        Parameters
-        ----------
-        runtime : tensors that give them; with `named`, sizes by their names, some may be missing.
-        """
+        """Sizes that are part of the specialisation, and those that are known only at launch; tensors give them, of
+        which some may be missing where sizes are named."""
         declaration = self._declaration(constants)
         shapes, strides = {}, {}
         unknown = [name for name in named or () if name not in declaration.symbols]
