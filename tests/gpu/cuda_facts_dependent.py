@@ -11,7 +11,7 @@ from cuda_runner import Launch, Scalar, text
 
 def facts(arch: Any) -> Iterator[tuple[str, Callable[[Any], None]]]:
     """Every fact of this file that an architecture should confirm."""
-    if arch.has("dependent_launch"):
+    if arch.dependent_launch:
         yield "dependent launches see what is written after they were allowed to begin", check_chain
 
 

@@ -129,7 +129,7 @@ def attention_tiles(arch: Arch | None, dtype: str, dim: int, queries: int | None
     if arch is None or not arch.has_threads:
         return AttentionTiles()
     few = queries is not None and queries <= FEW_QUERIES
-    if not arch.has("wgmma") or tilewright.dtype(dtype).bits != 16:
+    if not arch.starts_products or tilewright.dtype(dtype).bits != 16:
         kind = tilewright.dtype(dtype)
         candidates = [AttentionTiles(*one) for one in WARP_TILES[dim > 128 or kind.bits != 16 :]]
         suited = [one for one in candidates if one.block_M <= FEW_QUERIES or not few]
@@ -194,7 +194,7 @@ def _launched(blocks: int) -> int:
 
 def on_hopper(arch: Arch | None) -> bool:
     """Whether blocks can be divided into roles that claim tiles."""
-    return arch is not None and arch.has_threads and arch.has("wgmma")
+    return arch is not None and arch.has_threads and arch.starts_products
 
 
 def in_cluster(arch: Arch | None, splits: int, dim: int) -> bool:

@@ -5,13 +5,23 @@ A pass asks for a capability (`arch.has("vnni")`, `arch.shared_bytes`), never fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import WARP
 from tilewright.layout import PATTERN_ROWS
-from tilewright.machine.instructions import CopyEngine, CopyInstruction, MatrixInstruction, MatrixProduct, RoleRegisters
+from tilewright.machine.instructions import (
+    REGISTERS,
+    SHARED,
+    CopyEngine,
+    CopyInstruction,
+    MatrixInstruction,
+    MatrixProduct,
+    RoleRegisters,
+    Signals,
+)
 from tilewright.machine.rates import Rates
 
 P = TypeVar("P", bound=MatrixProduct)
@@ -40,6 +50,8 @@ class Arch:
         first.
     untried_instructions : what the machine multiplies with, too, but no kernel does: nobody has run them yet.
     copy_engine : what moves boxes of tensors by itself; None where threads move everything.
+    signals : barriers in shared memory; None where threads meet all together only.
+    dependent_launch : whether a kernel may begin before the one before it has ended.
     role_registers : what threads of roles keep; None where all keep those that they start with.
     rates : what a core does in a cycle and memory in a second; None where nobody has said.
     """
@@ -63,6 +75,8 @@ class Arch:
     copy_instructions: tuple[CopyInstruction, ...] = ()
     untried_instructions: tuple[MatrixInstruction, ...] = ()
     copy_engine: CopyEngine | None = None
+    signals: Signals | None = None
+    dependent_launch: bool = False
     role_registers: RoleRegisters | None = None
     rates: Rates | None = None
 
@@ -105,8 +119,8 @@ class Arch:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
-    def first_with(self, feature: str) -> str | None:
-        """The first machine of the same maker that has a feature; None where none has."""
+    def first_with(self, able: Callable[[Arch], object]) -> str | None:
+        """The first machine of the same maker of which something is so; None where it is of none."""
         return None
 
     def launch_registers(self, threads: int, min_blocks: int = 1) -> int:
@@ -137,6 +151,22 @@ class Arch:
         operands of 16 bits for zeros."""
         flushed = self.has("normal_operands") and wide.bits == 16 and narrow.is_float and narrow != wide
         return wide.contains(narrow) and not (flushed and narrow.least < 2.0 ** (1 - wide.bias))
+
+    @property
+    def starts_products(self) -> bool:
+        """Whether an instruction multiplies while the threads that started it do something else."""
+        return any(one.asynchronous for one in self.products(MatrixInstruction))
+
+    @property
+    def stores_matrices(self) -> bool:
+        """Whether lanes store the matrices that they hold to shared memory together."""
+        ways = ((one.source, one.destination) for one in self.copy_instructions if one.matrix and not one.strided)
+        return (REGISTERS, SHARED) in ways
+
+    @property
+    def copies_signal(self) -> bool:
+        """Whether barriers in shared memory count the bytes of copies that land."""
+        return self.signals is not None and self.signals.announce is not None
 
     @property
     def starts_wide_copies(self) -> bool:

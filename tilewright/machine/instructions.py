@@ -211,6 +211,29 @@ class CopyEngine:
 
 
 @dataclass(frozen=True, slots=True)
+class Signals:
+    """Barriers in shared memory by which threads and copies tell others that data is there: the functions, in the
+    target's device vocabulary, that each is signalled with.
+
+    Attributes
+    ----------
+    begin : gives a barrier the arrivals that end a phase of it.
+    begun : the fence behind which others see the barriers that began.
+    arrive : one thread's arrival.
+    wait : for the end of the phase of a parity.
+    announce : the bytes of copies that a phase waits for, too; None where copies do not signal.
+    arrive_announcing : both at once.
+    """
+
+    begin: str = "mbarrier_init"
+    begun: str = "fence_mbarrier_init"
+    arrive: str = "mbarrier_arrive"
+    wait: str = "mbarrier_wait"
+    announce: str | None = None
+    arrive_announcing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RoleRegisters:
     """Registers of a thread after warpgroups of a block have reallocated them (``setmaxnreg``).
 

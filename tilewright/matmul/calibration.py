@@ -45,7 +45,7 @@ def calibrated(arch: Arch, measure: Measure | None = None) -> Rates:
     measure = measure or _on_device
     copy = elementwise(lambda x: x, [(COPIED,)], ["float32"], "float32", target=arch)
     rates = replace(arch.rates, bytes=8 * COPIED / measure(copy, ((COPIED,),)) / PLAIN)
-    if not arch.has("wgmma"):  # products of other machines have no model of their own
+    if not arch.starts_products:  # products of other machines have no model of their own
         return rates
     # Memory's bytes a cycle follow from the clock: once more with what was found.
     for _ in range(3):

@@ -84,12 +84,12 @@ def _one_thread(context: Context) -> bool:
 
 def _serial_launches(context: Context) -> bool:
     """A kernel begins when the one before it has ended."""
-    return not context.arch.has("dependent_launch")
+    return not context.arch.dependent_launch
 
 
 def _dependent_launches(context: Context) -> bool:
     """A kernel may begin before the one before it has ended."""
-    return context.arch.has("dependent_launch")
+    return context.arch.dependent_launch
 
 
 PIPELINE: tuple[Step, ...] = (

@@ -128,7 +128,7 @@ class Bytes(Tier):
     machines = "Hopper"
 
     def runs_on(self, arch: Arch) -> bool:
-        return arch.has("wgmma")
+        return arch.starts_products
 
     def reasons(self, facts: WeightFacts, request: Request, arch: Arch) -> Iterator[tuple[bool, str]]:
         coding = byte_coding_of(facts.format, request.activations)

@@ -61,7 +61,7 @@ class Fragments(Tier):
         form = form_of(facts, request.activations)
         assert form is not None
         columns, rows = -(-facts.K // WHOLE) * WHOLE, request.rows or 1 << 30
-        if arch.has("wgmma"):
+        if arch.starts_products:
             yield from candidates(
                 facts.N, columns, rows, form, request.out, _epilogue(weight, form, request), speed_of(arch)
             )
@@ -80,7 +80,7 @@ class Fragments(Tier):
         columns, completed = -(-facts.K // WHOLE) * WHOLE, with_all_operands(request, example)
         mode = "rescale" if facts.zeros == "rescale" else "original"
         sizes = dict(options)
-        factory = FACTORIES[sizes.pop("kernel")] if machine.arch.has("wgmma") else fragment_matmul
+        factory = FACTORIES[sizes.pop("kernel")] if machine.arch.starts_products else fragment_matmul
         offset = coding.offset if point is None else point
         if factory is wgmma_quant_matmul and not sizes["promoted"] and form.zero is None:
             sizes["lifted"] = form.is_liftable(offset) and can_be_lifted(weight, form)

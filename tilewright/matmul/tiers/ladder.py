@@ -36,7 +36,7 @@ def refuses(facts: WeightFacts, request: Request, arch: Arch) -> str | None:
     """Why the caller's bytes are not multiplied as they lie; None where they are."""
     scale = facts.scale
     reasons = (
-        (not arch.has("wgmma"), f"it is for Hopper, not {arch.target} {arch.name}"),
+        (not arch.starts_products, f"it is for Hopper, not {arch.target} {arch.name}"),
         (facts.format.name != "int8" or facts.tiles != TILES, "codes in another order than that of propagated int8"),
         (facts.K % COLUMNS != 0, f"K is no multiple of {COLUMNS}"),
         (facts.K > LONGEST, f"sums of {facts.K} products"),

@@ -35,6 +35,7 @@ import numpy as np
 from tilewright.interpreter.over_threads import may_hold, thread_indices
 from tilewright.ir import INT32, Rewriter, Rewritten, find, listed, perform, performed, same, substitute
 from tilewright.ir import nodes as ir
+from tilewright.machine import Signals
 from tilewright.ops import TMA_STORES, Copy
 from tilewright.passes import Context, map_kernels, negated
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
@@ -55,7 +56,7 @@ def _lower(kernel: ir.Kernel, context: Context) -> ir.Kernel:
 
 class _Lower(Rewriter):
     def __init__(self, kernel: ir.Kernel, context: Context) -> None:
-        self.kernel = kernel
+        self.kernel, self.context = kernel, context
         self.thread_vars = kernel.thread_vars
         self.indices = thread_indices(kernel.thread_vars, kernel.threads)
         self.names: dict[ir.Var, ir.Expr] = {}
@@ -137,24 +138,30 @@ class _Lower(Rewriter):
         scope, self.unmet = self.unmet, None
         return [] if scope is None else [perform("cluster_sync") if scope == "cluster" else barrier()]
 
+    @property
+    def signals(self) -> Signals:
+        """The machine's; `check_words` refuses barriers where it has none."""
+        assert self.context.arch.signals is not None
+        return self.context.arch.signals
+
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         value = statement.value
         if isinstance(value, ir.Call) and value.function == "begin_barriers":
             (row,) = value.regions
             self.unmet = "cluster" if "cluster" in (value.arguments[1], self.unmet) else "block"
             begin = [
-                perform("mbarrier_init", ir.Region(row.buffer, (ir.const(place),), (1,)), count)
+                perform(self.signals.begin, ir.Region(row.buffer, (ir.const(place),), (1,)), count)
                 for place, count in enumerate(value.operands)
             ]
-            return self._leader(*begin, perform("fence_mbarrier_init"), span=statement.span)
+            return self._leader(*begin, perform(self.signals.begun), span=statement.span)
         if (
             self.shares
             and isinstance(value, ir.Call)
-            and value.function in ("mbarrier_arrive_cluster", "mbarrier_wait")
+            and value.function in ("mbarrier_arrive_cluster", self.signals.wait)
         ):
             ordered = {
                 "mbarrier_arrive_cluster": "mbarrier_arrive_cluster_release",
-                "mbarrier_wait": "mbarrier_wait_cluster",
+                self.signals.wait: "mbarrier_wait_cluster",
             }
             return replace(statement, value=replace(value, function=ordered[value.function]))
         return statement
@@ -164,7 +171,8 @@ class _Lower(Rewriter):
     def _loads(self, copies: Sequence[Copy], barrier: ir.Region) -> list[ir.Statement]:
         """Loads that signal one barrier: announced, then started."""
         total = sum(copy.landing_bytes for copy in copies)
-        announced = perform("mbarrier_expect_tx", barrier, ir.const(total))
+        assert self.signals.announce is not None
+        announced = perform(self.signals.announce, barrier, ir.const(total))
         started = [part for copy in copies for part in self._started(copy)]
         return self._leader(replace(announced, span=copies[0].span), *started, span=copies[0].span)
 

@@ -7,11 +7,11 @@ differs between devices of one architecture.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.machine import Arch, RoleRegisters
+from tilewright.machine import Arch, RoleRegisters, Signals
 from tilewright.machine.nvidia import DEVICES, as_measured, device_of
 from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
@@ -26,6 +26,12 @@ from tilewright.targets.cuda.instructions import (
 RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
 
+SIGNALS = Signals(announce="mbarrier_expect_tx", arrive_announcing="mbarrier_arrive_expect_tx")
+"""Barriers in shared memory of machines whose copy engine signals them, too."""
+
+DEPENDENT_LAUNCH = 90
+"""The compute capability from which a kernel may begin before the one before it has ended."""
+
 _REGISTER_UNIT = 256
 """Registers are handed to warps in multiples of this."""
 
@@ -33,11 +39,11 @@ _PARTITIONS = 4
 """Schedulers of a multiprocessor, each with its own quarter of the registers."""
 
 _AMPERE = frozenset({
-    "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "mbarrier", "named_barrier", "mma_sync",
+    "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "named_barrier", "mma_sync",
     "atomics", "atomics_64", "atomic_extremes", "cooperative_launch", "quad_exchange", "block_votes",
 })  # fmt: skip
 _ADA = _AMPERE | {"mma_fp8"}
-_HOPPER = _AMPERE | {"stmatrix", "tma", "mbarrier_tx", "cluster", "multicast", "dependent_launch", "vector_atomics"}
+_HOPPER = _AMPERE | {"stmatrix", "tma", "cluster", "multicast", "vector_atomics"}
 _BLACKWELL = _HOPPER | {"access_32_bytes"}
 
 
@@ -70,9 +76,9 @@ class CudaArch(Arch):
         share = self.registers_per_multiprocessor // _PARTITIONS // per_partition
         return min(self.registers, share // _REGISTER_UNIT * _REGISTER_UNIT // self.warp_size)
 
-    def first_with(self, feature: str) -> str | None:
-        """The first architecture that has a feature."""
-        return next((name for name, arch in ARCHITECTURES.items() if arch.has(feature)), None)
+    def first_with(self, able: Callable[[Arch], object]) -> str | None:
+        """The first architecture of which something is so."""
+        return next((name for name, arch in ARCHITECTURES.items() if able(arch)), None)
 
     def block_shared_bytes(self, min_blocks: int = 1) -> int:
         """Shared memory that a block may have so that `min_blocks` fit a multiprocessor."""
@@ -120,6 +126,8 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
         registers=255,
         compute=compute,
         copy_engine=ENGINE if "tma" in features else None,
+        signals=SIGNALS if "tma" in features else Signals(),
+        dependent_launch=compute >= DEPENDENT_LAUNCH,
         role_registers=ROLES if "setmaxnreg" in features else None,
         shared_per_multiprocessor=shared,
         l1_bytes=facts.pop("l1_bytes", shared),

@@ -51,7 +51,7 @@ Leaving = Copy | Transpose
 def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
     """Choose the copies of accumulators that the copy engine stores, and give them boxes."""
     engine = context.arch.copy_engine
-    if engine is None or not context.arch.has("stmatrix"):
+    if engine is None or not context.arch.stores_matrices:
         return function
     return function.with_body(_Stage(function, context, engine)(function.body))
 

@@ -145,7 +145,7 @@ class _Specialize(ScopedRewriter):
 def _kernel_unsupported(kernel: ir.Kernel, context: Context, asked: bool) -> RoleRefusal | None:
     """Why a kernel has no roles whatever its loops do."""
     threads = kernel.num_threads
-    if context.arch.copy_engine is None or not context.arch.has("wgmma"):
+    if context.arch.copy_engine is None or not (context.arch.copies_signal and context.arch.starts_products):
         return RoleRefusal(f"{context.arch.name} has no copy engine and warpgroup gemms")
     for node in walk(kernel.body):
         if isinstance(node, MANUAL) or (isinstance(node, ir.TileOperator) and node.token is not None):

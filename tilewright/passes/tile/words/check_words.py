@@ -5,37 +5,55 @@ The machine is asked for what a word needs, by capability; what is merely slow o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter, methodcaller
+
 from tilewright.errors import MissingCapability
 from tilewright.ir import WARP, Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
 from tilewright.ir.walking import children, kernels
-from tilewright.machine import MatrixInstruction
+from tilewright.machine import Arch, MatrixInstruction
 from tilewright.ops import Atomic, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.tile.words.lane_words import OF_WARPS, SIMDGROUP
 
-NEEDS: dict[str, tuple[str, str, str]] = {
+
+def _feature(name: str) -> Callable[[Arch], object]:
+    return methodcaller("has", name)
+
+
+NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
     **dict.fromkeys(
         ("begin_barriers", "mbarrier_expect_tx", "mbarrier_arrive_expect_tx"),
-        ("mbarrier_tx", "barriers that copies signal (T.alloc_barrier)", "T.Pipelined, or T.sync_threads"),
+        (
+            attrgetter("copies_signal"),
+            "barriers that copies signal (T.alloc_barrier)",
+            "T.Pipelined, or T.sync_threads",
+        ),
     ),
     **dict.fromkeys(
         ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "mbarrier_arrive_cluster"),
-        ("cluster", "clusters of blocks", "one block for each tile"),
+        (_feature("cluster"), "clusters of blocks", "one block for each tile"),
     ),
     **dict.fromkeys(
         ("named_barrier_sync", "named_barrier_arrive"),
-        ("named_barrier", "named barriers", "T.sync_threads()"),
-    ),
-    **dict.fromkeys(("setmaxnreg",), ("setmaxnreg", "registers given from warps to others (T.set_max_nreg)",
-        "no T.set_max_nreg")),
-    **dict.fromkeys(
-        ("call_extern",), ("threads", "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro")
+        (_feature("named_barrier"), "named barriers", "T.sync_threads()"),
     ),
     **dict.fromkeys(
-        ("ldmatrix", "ldmatrix_trans"), ("ldmatrix", "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads")
+        ("setmaxnreg",),
+        (_feature("setmaxnreg"), "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg"),
     ),
-    **dict.fromkeys(("grid_sync",), ("cooperative_launch", "barriers of a whole grid (T.sync_grid)", "two T.Kernel")),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("call_extern",),
+        (_feature("threads"), "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro"),
+    ),
+    **dict.fromkeys(
+        ("ldmatrix", "ldmatrix_trans"),
+        (_feature("ldmatrix"), "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads"),
+    ),
+    **dict.fromkeys(
+        ("grid_sync",), (_feature("cooperative_launch"), "barriers of a whole grid (T.sync_grid)", "two T.Kernel")
+    ),
+}
 """For each function the capability it needs, what that is called, and what to write instead."""
 
 
@@ -83,9 +101,9 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             hint=f"write T.{'atomic_add without use_tma' if isinstance(node, Copy) and node.adds else node.name}",
         )
     if isinstance(node, Call) and node.function in NEEDS:
-        feature, what, instead = NEEDS[node.function]
-        if not context.arch.has(feature):
-            first = context.arch.first_with(feature)
+        able, what, instead = NEEDS[node.function]
+        if not able(context.arch):
+            first = context.arch.first_with(able)
             above = f"compile for {first} or above, or " if first else ""
             raise MissingCapability(
                 f"{context.arch.name} has no {what}", span=statement.span, hint=f"{above}write {instead}"
@@ -98,7 +116,7 @@ def _check(node: object, statement: Statement | Kernel, context: Context) -> Non
             span=node.span,
             hint="write what the roles do one behind the other",
         )
-    if isinstance(node, Channel) and context.arch.has("threads") and not context.arch.has("mbarrier"):
+    if isinstance(node, Channel) and context.arch.has("threads") and context.arch.signals is None:
         raise MissingCapability(
             f"{context.arch.name} has no ring buffers between warps (T.channel)",
             span=node.span,
