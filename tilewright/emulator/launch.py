@@ -19,8 +19,8 @@ import numpy as np
 
 from tilewright.emulator.arena import Arena, allocations, arrays_of, pack_arguments
 from tilewright.emulator.lines import line_table
-from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, in_order, make_report
-from tilewright.emulator.structures import CONSTANT, LOOK, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
+from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, Resolve, called, in_order, make_report
+from tilewright.emulator.structures import CONSTANT, LOOK, OF_MACHINES, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
 from tilewright.emulator.tensor_map import TensorMap
 from tilewright.emulator.toolchain import Text, compile_text, core
 from tilewright.errors import EmulationError, EmulationFailed, Span
@@ -48,7 +48,7 @@ class Emulation:
     printed: tuple[str, ...] = ()
 
 
-def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Callable[[int], Span | None]:
+def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Resolve:
     """Finds the author's place of a site: a call by its number, a plain access by its address in the text."""
 
     def resolve(site: int) -> Span | None:
@@ -61,11 +61,11 @@ def _resolver(text: Text, positions: Sequence[Sequence[Any]]) -> Callable[[int],
     return resolve
 
 
-def launch_registers(source: str, kernel: str, threads: int, available: int) -> int:
+def launch_registers(source: str, kernel: str, threads: int, vocabulary: Vocabulary) -> int:
     """Registers a thread starts with, from the launch bounds in the text; 0 where it states none, or none are
     counted."""
-    found = available and re.search(r"TW_KERNEL\(\s*\d+\s*,\s*(\d+)\s*\)\s*" + re.escape(kernel) + r"\b", source)
-    return min(available // (threads * int(found.group(1))) // 8 * 8, 248) if found else 0
+    found = re.search(r"TW_KERNEL\(\s*\d+\s*,\s*(\d+)\s*\)\s*" + re.escape(kernel) + r"\b", source)
+    return vocabulary.launch_registers(threads, int(found[1])) if found and vocabulary.launch_registers else 0
 
 
 _PARAMETERS = re.compile(r"([^(){]*)\)\s*\{")
@@ -150,7 +150,7 @@ def run(
     library = core(options().compiler)
 
     arrays = arrays_of((*arguments, *memory))
-    labels = Labels(_array_names(arrays, arguments, names, named), tiles)
+    labels = Labels(_array_names(arrays, arguments, names, named), tiles, vocabulary.words)
     constant = constant_arrays(source, kernel, arguments, vocabulary)
     promises = [
         UNSETTLED * any(array is one for one in unsettled) + CONSTANT * any(array is one for one in constant)
@@ -161,7 +161,7 @@ def run(
     fit = max(1, min(vocabulary.threads // threads, vocabulary.shared_bytes // taken))
     talks = bool(vocabulary.talks and re.search(vocabulary.talks, source))
     if registers is None:
-        registers = launch_registers(source, kernel, threads, vocabulary.registers)
+        registers = launch_registers(source, kernel, threads, vocabulary)
     unit = vocabulary.memory_unit
     watch = Watch(math.prod(sizes[0]))
     low, high = ctypes.c_uint64(), ctypes.c_uint64()
@@ -176,7 +176,6 @@ def run(
             cluster=sizes[2],
             warp_size=text.lanes,
             shared_bytes=-(-shared_bytes // unit) * unit,
-            shared_base=1024,
             check=check,
             schedule=SCHEDULES[schedule],
             workers=1 if talks or trace or faults else workers or min(os.cpu_count() or 1, math.prod(sizes[0]), 16),
@@ -185,8 +184,7 @@ def run(
             promises=any(promises),
             fences_memory="fence_" in source,
             talks=talks,
-            spaces=vocabulary.spaces,
-            flushes=vocabulary.flushes,
+            **{name: getattr(vocabulary, name) for name in OF_MACHINES},
             look=watch.look,
             registers=registers,
             seed=seed,
@@ -200,7 +198,7 @@ def run(
             arena_high=arena.base + arena.bytes,
             text_low=low.value,
             text_high=high.value,
-            faults=(CFault * max(len(faults), 1))(*[fault.encode() for fault in faults]),
+            faults=(CFault * max(len(faults), 1))(*[fault.encode(vocabulary.words) for fault in faults]),
             fault_count=len(faults),
         )
         with watch:
@@ -217,17 +215,17 @@ def run(
     resolve = _resolver(text, result["positions"])
     reports = in_order([make_report(facts, labels, resolve) for facts in result["reports"]])
     if trace:
-        _write_trace(trace, result["events"], resolve)
-    return Emulation(tuple(reports), _counts(result["census"], resolve), tuple(result["printed"]))
+        _write_trace(trace, result["events"], resolve, vocabulary.words)
+    return Emulation(tuple(reports), _counts(result["census"], resolve, vocabulary.words), tuple(result["printed"]))
 
 
-def _counts(census: Sequence[Any], resolve: Callable[[int], Span | None]) -> dict[tuple[str, str, int], int]:
+def _counts(census: Sequence[Any], resolve: Resolve, words: Mapping[str, str]) -> dict[tuple[str, str, int], int]:
     """How often each line did what."""
     counts: dict[tuple[str, str, int], int] = {}
     for operation, site, count in census:
         place = resolve(site)
         if place:
-            key = (OPERATIONS[operation], place.file, place.line)
+            key = (called(OPERATIONS[operation], words), place.file, place.line)
             counts[key] = counts.get(key, 0) + count
     return counts
 
@@ -255,10 +253,11 @@ def _array_names(
 
 
 def _write_trace(
-    path: str | os.PathLike[str], events: list[dict[str, Any]], resolve: Callable[[int], Span | None]
+    path: str | os.PathLike[str], events: list[dict[str, Any]], resolve: Resolve, words: Mapping[str, str]
 ) -> None:
     """A timeline in the Chrome trace format (chrome://tracing, Perfetto): a process a block, a thread a warp."""
     for event in events:
+        event["name"] = called(event["name"], words)
         site = event["args"].pop("site", 0)
         place = resolve(site)
         if place:

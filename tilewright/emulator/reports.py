@@ -3,6 +3,7 @@ to do."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,19 +12,30 @@ from tilewright.errors import Span
 
 OPERATIONS = (
     "nothing", "sync_threads", "named_barrier_sync", "named_barrier_arrive", "sync_warp", "a shuffle", "a vote",
-    "elect_one", "a warp reduction",
-    "mbarrier_init", "mbarrier_invalidate", "mbarrier_arrive", "mbarrier_arrive_cluster", "mbarrier_expect_tx",
-    "mbarrier_arrive_expect_tx",
-    "mbarrier_complete_tx", "mbarrier_try_wait", "mbarrier_test_wait", "mbarrier_wait", "fence_mbarrier_init",
-    "fence_proxy_async", "a fence",
-    "cp_async", "cp_async_commit", "cp_async_wait", "cp_async_mbarrier_arrive", "bulk_load", "bulk_store", "tma_load",
-    "tma_store", "tma_reduce",
-    "bulk_commit", "bulk_wait", "tma_prefetch", "ldmatrix", "stmatrix", "movmatrix", "mma", "wgmma", "wgmma_fence",
-    "wgmma_commit", "wgmma_wait", "setmaxnreg", "cluster_arrive", "cluster_wait", "an atomic", "load_acquire",
-    "a release", "griddepcontrol_wait",
-    "griddepcontrol_launch_dependents", "load", "store",
+    "elect_one", "a warp reduction", "signal_init", "signal_invalidate", "signal_arrive", "signal_arrive_cluster",
+    "signal_expect_tx", "signal_arrive_expect_tx", "signal_complete_tx", "signal_try_wait", "signal_test_wait",
+    "signal_wait", "fence_signal_init", "fence_proxy_async", "a fence", "copy", "copy_commit", "copy_wait",
+    "copy_signal_arrive", "bulk_load", "bulk_store", "box_load", "box_store", "box_reduce", "bulk_commit", "bulk_wait",
+    "box_prefetch", "load_matrix", "store_matrix", "move_matrix", "mma", "gmma", "gmma_fence", "gmma_commit",
+    "gmma_wait", "set_registers", "cluster_arrive", "cluster_wait", "an atomic", "load_acquire", "a release",
+    "grid_wait", "grid_launch", "load", "store",
 )  # fmt: skip
 """Names of the core's operations, by number (`TwOperation` in interface.h)."""
+
+THINGS = {"signal": "arrival barrier", "group": "group of warps", "gmma": "product of a group"}
+"""What sentences call things for which a vocabulary has no words of the maker's."""
+
+
+def called(name: str, words: Mapping[str, str]) -> str:
+    """The maker's name for what the core does or has, of which a vocabulary has some of the words.
+
+    Examples
+    --------
+    >>> called("copy_signal_arrive", {"signal": "mbarrier", "copy": "cp_async"})
+    'cp_async_mbarrier_arrive'
+    """
+    made = functools.reduce(lambda made, word: made.replace(*word), words.items(), name)
+    return name if " " in name else THINGS.get(made, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +127,12 @@ class Labels:
     ----------
     arrays : of global memory, in the core's order.
     tiles : of a block's shared memory: first byte, byte behind the last one, name.
+    words : the vocabulary's, for what the core does and has.
     """
 
     arrays: Sequence[str | Named]
     tiles: Sequence[tuple[int, int, str]] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, argument: int, offset: int) -> str:
         """A byte of an array."""
@@ -160,7 +174,10 @@ def _who(facts: Mapping[str, Any]) -> str:
 
 def _in_words(sentence: str | Callable[[Mapping[str, Any]], str], facts: Mapping[str, Any], names: Labels) -> str:
     """A sentence of `KINDS` with what it is about in place of the words in braces."""
-    words = {**facts, "verb": _verb(facts), "other_verb": _verb(facts, "other_"), "who": _who(facts)}
+    words = {name: called(name, names.words) for name in (*OPERATIONS, *THINGS)} | dict(facts)
+    words |= {"verb": _verb(facts), "other_verb": _verb(facts, "other_"), "who": _who(facts)}
+    numbers = {one: facts[one] for one in ("operation", "other_operation") if one in facts}
+    words |= {one: called(OPERATIONS[number], names.words) for one, number in numbers.items()}
     if "address" in facts:
         words["where"] = _where(facts["address"], names)
     if "offset" in facts:
@@ -174,9 +191,8 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "partial-collective": (lambda facts: "only part of the lanes reach this collective"
         + (", the others have left the kernel" if facts.get("exited") else ""),
         "move it out of the divergent branch, or name in its mask exactly the lanes that come"),
-    "divergent-collective": (lambda facts: "lanes of one warp synchronise in different instructions: "
-        f"{OPERATIONS[facts['operation']]} and {OPERATIONS[facts['other_operation']]}",
-        "all lanes must execute the same instruction of the text; do not branch on the lane around it"),
+    "divergent-collective": ("lanes of one warp synchronise in different instructions: {operation} and "
+        "{other_operation}", "all lanes must execute the same instruction of the text; do not branch on the lane around it"),
     "skipped-barrier": (lambda facts: ("1 thread of the block never comes" if facts["threads"] == 1
         else "{threads} threads of the block never come") + " to this barrier (thread {first} is the first)",
         "all threads of a block wait here: move it out of the condition on threads, or give it the number of those "
@@ -197,7 +213,7 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "overwritten-copy": ("{where} is written while a copy into it may be under way",
         "wait for the first copy before the memory is used again"),
     "overwritten": ("{where} is overwritten while it may still be read",
-        "let every reader finish (wgmma_wait, bulk_wait_read) and arrive on the barrier that frees the tile; wait "
+        "let every reader finish ({gmma_wait}, bulk_wait_read) and arrive on the barrier that frees the tile; wait "
         "for it before writing"),
     "missing-proxy-fence": ("an asynchronous access reaches {where}, whose ordinary {other_verb} was not fenced",
         "each thread calls fence_proxy_async_shared() after its writes, or reads, and before the barrier"),
@@ -210,26 +226,26 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "register-index": ("index {index} is outside a fragment or an array of registers",
         "correct the index; registers have no address on the device"),
     "division-by-zero": ("an integer is divided by zero", "guard the division"),
-    "accumulator-read": ("accumulators are read while a wgmma may still change them",
-        "call wgmma_wait<0>() (or a wait that covers it) before touching them"),
-    "accumulator-written": ("accumulators are written while a wgmma may still change them",
-        "wait for the wgmma first, then fence"),
-    "accumulator-lost": ("a fragment ends while a wgmma may still write it",
-        "wait for the wgmma before leaving the scope"),
-    "operand-written": ("registers are written while a wgmma may still read them as its operand",
-        "wait for the wgmma first"),
-    "missing-matrix-fence": ("registers of this wgmma were written by other code and not fenced",
-        "call wgmma_fence() after the last write to accumulators or operands and before the wgmma"),
-    "warpgroup-disagrees": ("the warps of a warpgroup issue different wgmma instructions",
-        "all four warps must issue the same, with the same descriptors"),
+    "accumulator-read": ("accumulators are read while a {gmma} may still change them",
+        "call {gmma_wait}<0>() (or a wait that covers it) before touching them"),
+    "accumulator-written": ("accumulators are written while a {gmma} may still change them",
+        "wait for the {gmma} first, then fence"),
+    "accumulator-lost": ("a fragment ends while a {gmma} may still write it",
+        "wait for the {gmma} before leaving the scope"),
+    "operand-written": ("registers are written while a {gmma} may still read them as its operand",
+        "wait for the {gmma} first"),
+    "missing-matrix-fence": ("registers of this {gmma} were written by other code and not fenced",
+        "call {gmma_fence}() after the last write to accumulators or operands and before the {gmma}"),
+    "group-disagrees": ("the warps of a {group} issue different {gmma} instructions",
+        "all of them must issue the same, with the same descriptors"),
     "no-group": ("this product is made by {threads} threads, and the block of {block} warps of {lanes} lanes has no "
         "such group here",
         "use whole warps, as many as multiply together"),
     "replicas-differ": ("lane {lane} holds another number in register {index} of the {operand} operand than a lane "
         "before it, and both are one element",
         "give all lanes that hold an element the same number"),
-    "no-warpgroup": ("wgmma needs four whole warps, and the block of {warps} warps has no such group here",
-        "use a multiple of 128 threads"),
+    "no-group-of-warps": ("{gmma} needs {together} whole warps, and the block of {warps} warps has no such group here",
+        "use a multiple of {together} * {lanes} threads"),
     "out-of-bounds": ("this {verb}s {bytes} bytes at {where}, outside of it",
         "guard the access, or correct the index or the size"),
     "misaligned": ("{where} is not a multiple of {alignment}, as an access of {bytes} bytes needs",
@@ -239,34 +255,34 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "exited-block": ("{where} is reached when its block may have left the kernel",
         "end the kernel with cluster_sync(), so that no block leaves while a peer still needs it"),
     "barrier-arguments": ("named barrier {id} with {threads} threads does not exist",
-        "ids are 0 to 15, counts multiples of the warp size"),
+        "ids are 0 to {last}, counts multiples of the warp size"),
     "barrier-counts": ("barrier {id} is used with {threads} threads here and {other_threads} elsewhere",
         "all that take part in one use of a barrier must name the same count, and no more may come"),
     "barrier-twice": ("a thread reaches barrier {id} again before the others have completed it",
         "use another id, or let all threads take part"),
-    "no-barrier": ("{where} is {what}, but no mbarrier was initialised there",
-        "call mbarrier_init first, with this address"),
-    "barrier-count": ("an mbarrier cannot count {count} arrivals", "counts are 1 to 2^20 - 1"),
-    "barrier-not-visible": ("an mbarrier is {what} by a thread that cannot know of its initialisation",
-        "call sync_threads() or cluster_sync() after mbarrier_init"),
-    "barrier-not-fenced": ("an mbarrier is {what} by a copy or a peer, and its initialisation was not fenced",
-        "call fence_mbarrier_init() after mbarrier_init and before the barrier that follows"),
-    "barrier-in-use": ("an mbarrier is initialised or invalidated while it is in use",
-        "let all its users finish, and call mbarrier_invalidate before mbarrier_init"),
-    "too-many-arrivals": (lambda facts: "the mbarrier at byte {offset} of shared memory{tile} expects {expected} "
+    "no-barrier": ("{where} is {what}, but no {signal} was initialised there",
+        "call {signal_init} first, with this address"),
+    "barrier-count": ("an {signal} cannot count {count} arrivals", "counts are 1 to 2^20 - 1"),
+    "barrier-not-visible": ("an {signal} is {what} by a thread that cannot know of its initialisation",
+        "call sync_threads() or cluster_sync() after {signal_init}"),
+    "barrier-not-fenced": ("an {signal} is {what} by a copy or a peer, and its initialisation was not fenced",
+        "call {fence_signal_init}() after {signal_init} and before the barrier that follows"),
+    "barrier-in-use": ("an {signal} is initialised or invalidated while it is in use",
+        "let all its users finish, and call {signal_invalidate} before {signal_init}"),
+    "too-many-arrivals": (lambda facts: "the {signal} at byte {offset} of shared memory{tile} expects {expected} "
         "arrivals a phase, and more come" + (" (its phase still waits for {bytes} bytes)" if facts["bytes"] else ""),
-        "count in mbarrier_init every thread that arrives in one phase"),
-    "bytes-out-of-range": ("an mbarrier would have to count {bytes} bytes",
+        "count in {signal_init} every thread that arrives in one phase"),
+    "bytes-out-of-range": ("an {signal} would have to count {bytes} bytes",
         "a phase counts less than 2^20 bytes: use several barriers"),
-    "bytes-do-not-match": (lambda facts: "the mbarrier at byte {offset} of shared memory{tile} ends with "
+    "bytes-do-not-match": (lambda facts: "the {signal} at byte {offset} of shared memory{tile} ends with "
         + ("{bytes} expected bytes that no copy brought" if facts["bytes"] > 0
            else f"{-facts['bytes']} bytes that nobody expected"),
         "expect exactly the bytes of all copies that signal the barrier in a phase"),
-    "copy-in-flight-at-exit": ("the kernel ends while {copies} copies to the mbarrier at byte {offset} of shared "
+    "copy-in-flight-at-exit": ("the kernel ends while {copies} copies to the {signal} at byte {offset} of shared "
         "memory{tile} are under way",
         "wait for every copy before leaving"),
     "before-grid-wait": ("this {verb}s {where}, which the kernel before may still be using",
-        "call T.pdl_sync(), which is griddepcontrol_wait() in the text, first, in this thread or in one that this "
+        "call T.pdl_sync(), which is {grid_wait}() in the text, first, in this thread or in one that this "
         "thread has met since"),
     "sparse-metadata": ("metadata of a sparse operand name no two places in ascending order",
         "two bits a place, the lower place in the lower bits, for each four elements of k; see "
@@ -277,12 +293,13 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
         "{global_remainder} past a multiple of 16) is not possible",
         "addresses and size must be multiples of 16, and the size positive"),
     "tensor-map": ("this tensor map cannot be used: {what}", "correct the descriptor"),
-    "register-count": ("setmaxnreg cannot set {count} registers", "counts are 24 to 256, multiples of 8"),
-    "register-direction": (lambda facts: "setmaxnreg " + ("increases" if facts["increase"] else "decreases")
+    "register-count": ("{set_registers} cannot set {count} registers",
+        "counts are {least} to {most}, multiples of {step}"),
+    "register-direction": (lambda facts: "{set_registers} " + ("increases" if facts["increase"] else "decreases")
         + " from {now} to {count} registers",
         "use _dec to go down and _inc to go up from what the warps have"),
-    "budget-of-part": ("not all warps of a warpgroup change their registers here: warp {warps} does",
-        "let all four warps of the warpgroup execute the same setmaxnreg"),
+    "budget-of-part": ("not all warps of a {group} change their registers here: warp {warps} does",
+        "let all {together} warps of the {group} execute the same {set_registers}"),
     "cluster-arrive-twice": ("a thread arrives at the cluster barrier twice without waiting",
         "pair every cluster_arrive with a cluster_wait"),
     "cluster-wait-alone": ("a thread waits for the cluster barrier without having arrived",
@@ -315,25 +332,17 @@ def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
     lanes = bin(fact["lanes"]).count("1")
     at = fact["at"]
     span = resolve(fact["site"])
-    who = (
-        f"block {at['block']}, warp {at['warp']}, {lanes} lane{'s' if lanes > 1 else ''}, in "
-        f"{OPERATIONS[fact['operation']]}"
-    )
+    who = f"block {at['block']}, warp {at['warp']}, {lanes} lane{'s' if lanes > 1 else ''}, in "
+    who += called(OPERATIONS[fact["operation"]], names.words)
     who += f" at {span.file}:{span.line}" if span else ""
     reason = fact["for"]
-    if reason == "mbarrier":
-        missing = []
-        if fact["pending"]:
-            missing.append(f"{fact['pending']} of {fact['expected']} arrivals are missing")
+    if reason == "signal":
+        missing = [f"{fact['pending']} of {fact['expected']} arrivals are missing"] if fact["pending"] else []
         if fact["bytes"]:
-            missing.append(
-                f"{fact['bytes']} bytes are missing"
-                if fact["bytes"] > 0
-                else f"{-fact['bytes']} bytes too many have come"
-            )
+            missing.append(f"{abs(fact['bytes'])} bytes {'are missing' if fact['bytes'] > 0 else 'too many have come'}")
         return (
-            f"{who}: waits for parity {fact['parity']} of the mbarrier at byte {fact['offset']} of shared memory "
-            f"of block {fact['block']}{names.tile(fact['offset'])}, "
+            f"{who}: waits for parity {fact['parity']} of the {called('signal', names.words)} at byte "
+            f"{fact['offset']} of shared memory of block {fact['block']}{names.tile(fact['offset'])}, "
             f"which is in phase {fact['phase']}; {' and '.join(missing)}"
         )
     if reason == "barrier":
@@ -344,7 +353,11 @@ def _wait(fact: Mapping[str, Any], names: Labels, resolve: Resolve) -> str:
         return f"{who}: lanes {absent:#x} have not come"
     if reason == "registers":
         return f"{who}: wants {fact['wanted']} more registers a thread, the block's pool has {fact['pool']}"
-    return f"{who}: waits for {({'warpgroup': 'the other warps of its warpgroup', 'warps': 'the other warps of its product', 'cluster': 'the cluster', 'poll': 'a flag'}).get(reason, reason)}"  # noqa: E501
+    reasons = {
+        "group": f"the other warps of its {called('group', names.words)}", "warps": "the other warps of its product",
+        "cluster": "the cluster", "poll": "a flag",
+    }  # fmt: skip
+    return f"{who}: waits for {reasons.get(reason, reason)}"
 
 
 def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Report:  # of JSON
@@ -363,7 +376,7 @@ def make_report(facts: Mapping[str, Any], names: Labels, resolve: Resolve) -> Re
     return Report(
         kind,
         _in_words(sentence, facts, names),
-        hint,
+        _in_words(hint, facts, names),
         resolve(facts["site"]),
         Place(at["block"], at["warp"], at["lane"], tuple(at["thread"])) if at else None,
         resolve(other) if other else None,

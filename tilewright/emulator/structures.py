@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.emulator.reports import OPERATIONS
+from tilewright.emulator.reports import OPERATIONS, called
 
 SCHEDULES = {"late": 0, "early": 1, "random": 2}
 """Schedules by the core's numbers."""
@@ -37,24 +38,29 @@ class CFault(ctypes.Structure):
     ]  # fmt: skip
 
 
+OF_LAUNCHES = (
+    "warp_size", "shared_bytes", "check", "schedule", "workers", "resident", "registers", "trace", "promises",
+    "fences_memory", "talks",
+)  # fmt: skip
+OF_MACHINES = (
+    "shared_base", "spaces", "flushes", "named_barriers", "group_warps", "registers_least", "registers_most",
+    "registers_step",
+)  # fmt: skip
+"""Numbers of a launch, and those that say what its machine is like."""
+
+
 class Launch(ctypes.Structure):
     """A launch, as the core reads it: sizes, schedule, memory, faults; the fields are those of `interface.h`."""
 
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3),
-        ("warp_size", ctypes.c_uint32),
-        ("shared_bytes", ctypes.c_uint32), ("shared_base", ctypes.c_uint32), ("check", ctypes.c_uint32),
-        ("schedule", ctypes.c_uint32),
-        ("workers", ctypes.c_uint32), ("resident", ctypes.c_uint32), ("registers", ctypes.c_uint32),
-        ("trace", ctypes.c_uint32), ("promises", ctypes.c_uint32), ("fences_memory", ctypes.c_uint32),
-        ("talks", ctypes.c_uint32), ("spaces", ctypes.c_uint32), ("flushes", ctypes.c_uint32),
+        *((name, ctypes.c_uint32) for name in (*OF_LAUNCHES, *OF_MACHINES)),
         ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("milliseconds", ctypes.c_uint64),
         ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
         ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64),
-        ("arena_low", ctypes.c_uint64),
-        ("arena_high", ctypes.c_uint64), ("text_low", ctypes.c_uint64), ("text_high", ctypes.c_uint64),
-        ("faults", ctypes.POINTER(CFault)),
-        ("fault_count", ctypes.c_uint64), ("look", LOOK),
+        ("arena_low", ctypes.c_uint64), ("arena_high", ctypes.c_uint64), ("text_low", ctypes.c_uint64),
+        ("text_high", ctypes.c_uint64), ("faults", ctypes.POINTER(CFault)), ("fault_count", ctypes.c_uint64),
+        ("look", LOOK),
     ]  # fmt: skip
 
 
@@ -75,7 +81,7 @@ class Fault:
     Attributes
     ----------
     file, line : of the calls.
-    operation : their name in `OPERATIONS`; empty for every call on the line.
+    operation : their name in the vocabulary; empty for every call on the line.
     first, last : which of the executions there, counted over all threads from 0; `last` is included.
     skip : the call does nothing.
     delta : added to the call's number: bytes, count, pending groups, a coordinate.
@@ -91,7 +97,7 @@ class Fault:
     delta: int = 0
     flip: int = 0
 
-    def encode(self) -> CFault:
-        """The fault as the core reads it."""
-        number = OPERATIONS.index(self.operation) if self.operation else 0
+    def encode(self, words: Mapping[str, str]) -> CFault:
+        """The fault as the core reads it, where a vocabulary has these words."""
+        number = [called(name, words) for name in OPERATIONS].index(self.operation) if self.operation else 0
         return CFault(self.file.encode(), self.line, number, self.first, self.last, self.skip, self.delta, self.flip)

@@ -177,7 +177,7 @@ def _parts() -> list[list[Path]]:
     share."""
     parts: list[list[Path]] = [[] for _ in range(PARTS)]
     sizes = [0] * PARTS
-    for source in sorted((HOST / "core").glob("*.cpp"), key=lambda one: (-one.stat().st_size, one.name)):
+    for source in sorted(HOST.glob("*/*.cpp"), key=lambda one: (-one.stat().st_size, one.name)):
         least = sizes.index(min(sizes))
         parts[least].append(source)
         sizes[least] += source.stat().st_size
@@ -198,7 +198,8 @@ def core_name(wanted: str = "") -> str:
     """What tells a core from others.  Texts are linked to it by this name, not by its file's, so that a process has it
     once although the cache was cleared meanwhile."""
     compiler = find_compiler(wanted)
-    return digest("emulator core by name", _contents(HOST / "core"), repr(compiler), repr(CORE_FLAGS), _machine())
+    sources = b"".join(_contents(folder) for folder in sorted({path.parent for path in HOST.glob("*/*.cpp")}))
+    return digest("emulator core by name", sources, repr(compiler), repr(CORE_FLAGS), _machine())
 
 
 @functools.cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 HOST = Path(__file__).parents[1] / "emulator" / "host"
@@ -35,8 +36,16 @@ class Vocabulary:
     memory_unit : bytes in which memory is handed out: what lies in the last one beside an array is no other's.
     spaces : barriers say which memory they order.
     flushes : the device takes subnormal floats for zeros.
-    threads, shared_bytes, registers : of a multiprocessor; `registers` 0 where the budget is not checked.
+    threads, shared_bytes : of a multiprocessor.
+    launch_registers : that a thread has when its block of so many starts, so many of which run on one multiprocessor;
+        None where the budget is not checked.
+    registers_least, registers_most, registers_step : that a thread may ask for when it runs; counts are multiples of
+        the last.
     block_threads, reserved_bytes : the most threads of a block; shared memory that the system keeps of each.
+    shared_base : where a block's own shared memory begins among the addresses of shared memory.
+    named_barriers : of a block, that of all its threads among them.
+    group_warps : that issue an asynchronous product, and change their registers, together; 0 where there is no such.
+    words : the maker's, in names of what the core does and has (`reports.called`).
 
     Examples
     --------
@@ -59,9 +68,16 @@ class Vocabulary:
     flushes: bool = False
     threads: int = 2048
     shared_bytes: int = 228 << 10
-    registers: int = 0
+    launch_registers: Callable[[int, int], int] | None = None
+    registers_least: int = 1
+    registers_most: int = 0
+    registers_step: int = 1
     block_threads: int = 1024
     reserved_bytes: int = 0
+    shared_base: int = 1024
+    named_barriers: int = 1
+    group_warps: int = 0
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folders(self) -> tuple[Path, ...]:

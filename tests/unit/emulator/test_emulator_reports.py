@@ -168,7 +168,7 @@ MISTAKES = [
     Mistake("overwritten", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); @ sync_threads(); tile[t] = 1; wgmma_wait<0>();", "wgmma_wait<0>();", "", threads=128),
     Mistake("missing-proxy-fence", MMA.replace("fence_proxy_async_shared();", "@") + "wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>();", "fence_proxy_async_shared();", "", threads=128),
     Mistake("deadlock", MMA + "if (t < @) { wgmma_fence(); wgmma_ss<8, half, half>(acc, a, b, true); wgmma_commit(); wgmma_wait<0>(); }", "128", "96", threads=128),
-    Mistake("warpgroup-disagrees", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, wgmma_advance(a, t / 32 * @), b, true); wgmma_commit(); wgmma_wait<0>();", "0", "16", threads=128),
+    Mistake("group-disagrees", MMA + "wgmma_fence(); wgmma_ss<8, half, half>(acc, wgmma_advance(a, t / 32 * @), b, true); wgmma_commit(); wgmma_wait<0>();", "0", "16", threads=128),
     Mistake("register-count", "setmaxnreg_dec<@>();", "40", "36", threads=128, options={"registers": 168}),
     Mistake("register-direction", "setmaxnreg_@<160>();", "dec", "inc", threads=128, options={"registers": 168}),
     Mistake("deadlock", "if (t < 128) setmaxnreg_dec<@>(); else setmaxnreg_inc<208>();", "40", "128", threads=256, options={"registers": 128}),

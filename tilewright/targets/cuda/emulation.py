@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tilewright.targets.cuda.arch import RESERVED_SHARED
+from tilewright.targets.cuda.arch import ARCHITECTURES, NAMED_BARRIERS, RESERVED_SHARED
 from tilewright.targets.cuda.headers import DIRECTORIES
+from tilewright.targets.cuda.instructions import WARP, WARPGROUP
 from tilewright.targets.emulation import HOST, WORDS, Vocabulary
 
 CUDA = Vocabulary(
@@ -14,7 +15,19 @@ CUDA = Vocabulary(
     talks=r"\b(tma_reduce_add|bulk_reduce_add|atomic_\w+|load_acquire|store_release|add_release|grid_sync|volatile)\b",
     threads=2048,
     shared_bytes=228 << 10,
-    registers=65536,
+    launch_registers=ARCHITECTURES["sm_90a"].launch_registers,
+    registers_least=24,
+    registers_most=256,
+    registers_step=8,
     reserved_bytes=RESERVED_SHARED,
-)
+    shared_base=RESERVED_SHARED,
+    named_barriers=NAMED_BARRIERS,
+    group_warps=WARPGROUP // WARP,
+    words={
+        "signal": "mbarrier", "copy": "cp_async", "box": "tma", "gmma": "wgmma", "group": "warpgroup",
+        "load_matrix": "ldmatrix", "store_matrix": "stmatrix", "move_matrix": "movmatrix",
+        "set_registers": "setmaxnreg", "grid_wait": "griddepcontrol_wait",
+        "grid_launch": "griddepcontrol_launch_dependents",
+    },
+)  # fmt: skip
 """The words of `docs/cuda_vocabulary.md`, on a multiprocessor of Hopper."""

@@ -1,4 +1,4 @@
-// Barriers: of the block, named, of the cluster, and transaction barriers (mbarriers).
+// Barriers: of the block, named, of the cluster, and signals: barriers in memory that count arrivals and bytes.
 #include <algorithm>
 #include <cstring>
 
@@ -45,8 +45,8 @@ void complete(Block& block, NamedBarrier& barrier) {
 void arrive_named(uint32_t id, uint32_t threads, bool waits, bool strict) {
   Thread& thread = *self;
   Block& block = *thread.block;
-  if (id >= 16 || (threads % thread.warp->cluster->engine->launch.warp_size) != 0) {
-    report("barrier-arguments", &thread, thread.site, {{"id", number(id)}, {"threads", number(threads)}});
+  if (id >= block.named.size() || (threads % thread.warp->cluster->engine->launch.warp_size) != 0) {
+    report("barrier-arguments", &thread, thread.site, {{"id", number(id)}, {"threads", number(threads)}, {"last", number(int64_t(block.named.size()) - 1)}});
     abort_cluster();
   }
   NamedBarrier& barrier = block.named[id];
@@ -225,15 +225,16 @@ void check_barriers_at_exit(Cluster& cluster) {
     }
 }
 
-// A change of the budget is one of a whole warpgroup: all of its warps make it, one after the other the same ones.
+// A change of the budget is one of a whole group: all of its warps make it, one after the other the same ones.
 void check_budgets(Cluster& cluster) {
-  constexpr uint32_t together = 4;
+  const uint32_t together = cluster.engine->launch.group_warps;
+  if (!together) return;
   for (Block& block : cluster.blocks)
     for (uint32_t w = 0; w < block.warps.size(); ++w) {
       const Warp &first = *block.warps[w / together * together], &warp = *block.warps[w];
       if (warp.budgets == first.budgets) continue;
       const Warp& more = warp.budgets.size() > first.budgets.size() ? warp : first;
-      report("budget-of-part", &more.threads[0], more.budgets.back().first, {{"warps", number(int64_t(&more == &warp ? w : w / together * together))}});
+      report("budget-of-part", &more.threads[0], more.budgets.back().first, {{"warps", number(int64_t(&more == &warp ? w : w / together * together))}, {"together", number(together)}});
       break;
     }
 }
@@ -259,7 +260,6 @@ void tw_sync_threads(TwSite position) {
 tw_u32 tw_sync_threads_count(tw_u32 predicate, tw_u32 how, TwSite position) {
   if (enter(TW_SYNC_THREADS, position).skip) return how == 0 ? predicate != 0 : predicate;
   Block& block = *self->block;
-  static_assert(sizeof(block.named) / sizeof(block.named[0]) == 16, "");
   block.votes[block.vote_round % 2][0] += predicate != 0;
   block.votes[block.vote_round % 2][1] += 1;
   const uint32_t round = block.vote_round;
@@ -324,8 +324,8 @@ void tw_cluster_wait(TwSite position) {
   event(thread, "cluster_wait", 'E');
 }
 
-void tw_mbarrier_init(tw_u32 address, tw_u32 count, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_INIT, position);
+void tw_signal_init(tw_u32 address, tw_u32 count, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_INIT, position);
   if (planted.skip) return;
   count += uint32_t(planted.delta);
   Thread& thread = *self;
@@ -351,8 +351,8 @@ void tw_mbarrier_init(tw_u32 address, tw_u32 count, TwSite position) {
   memset(pointer, 0xB7, 8);
 }
 
-void tw_mbarrier_invalidate(tw_u32 address, TwSite position) {
-  if (enter(TW_MBARRIER_INVALIDATE, position).skip) return;
+void tw_signal_invalidate(tw_u32 address, TwSite position) {
+  if (enter(TW_SIGNAL_INVALIDATE, position).skip) return;
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "invalidated", false);
   if (!barrier.waiting.empty() || !barrier.in_flight.empty())
     report("barrier-in-use", self, self->site, {{"other_site", number(barrier.init_site)}});
@@ -373,35 +373,35 @@ static uint64_t arrive_with(tw_u32 address, uint32_t count, int64_t bytes, bool 
   return state;
 }
 
-tw_u64 tw_mbarrier_arrive(tw_u32 address, tw_u32 count, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_ARRIVE, position);
+tw_u64 tw_signal_arrive(tw_u32 address, tw_u32 count, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_ARRIVE, position);
   if (planted.skip) return 0;
-  event(*self, "mbarrier_arrive", 'i', "\"barrier\":" + number(address));
+  event(*self, "signal_arrive", 'i', "\"barrier\":" + number(address));
   return arrive_with(address, count + uint32_t(planted.delta), 0, false);
 }
 
-void tw_mbarrier_arrive_remote(tw_u32 address, tw_u32 count, tw_u32 publishes, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_ARRIVE_REMOTE, position);
+void tw_signal_arrive_remote(tw_u32 address, tw_u32 count, tw_u32 publishes, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_ARRIVE_REMOTE, position);
   if (planted.skip) return;
-  event(*self, "mbarrier_arrive_cluster", 'i', "\"barrier\":" + number(address));
+  event(*self, "signal_arrive_cluster", 'i', "\"barrier\":" + number(address));
   if (block_of_address(*self, address).live_threads == 0) report("exited-block", self, self->site, {{"address", "{\"space\":\"cluster\",\"offset\":" + number(address & 0xFFFFFF) + "}"}});
   arrive_with(address, count + uint32_t(planted.delta), 0, false, publishes);
 }
 
-void tw_mbarrier_expect_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_EXPECT, position);
+void tw_signal_expect_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_EXPECT, position);
   if (!planted.skip) arrive_with(address, 0, int64_t(bytes) + planted.delta, true);
 }
 
-tw_u64 tw_mbarrier_arrive_expect_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_ARRIVE_EXPECT, position);
+tw_u64 tw_signal_arrive_expect_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_ARRIVE_EXPECT, position);
   if (planted.skip) return 0;
-  event(*self, "mbarrier_arrive_expect_tx", 'i', "\"barrier\":" + number(address) + ",\"bytes\":" + number(bytes));
+  event(*self, "signal_arrive_expect_tx", 'i', "\"barrier\":" + number(address) + ",\"bytes\":" + number(bytes));
   return arrive_with(address, 1, int64_t(bytes) + planted.delta, true);
 }
 
-void tw_mbarrier_complete_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_COMPLETE, position);
+void tw_signal_complete_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_COMPLETE, position);
   if (planted.skip) return;
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "completed", false);
   complete_bytes(barrier, int64_t(bytes) + planted.delta, 0);
@@ -409,28 +409,28 @@ void tw_mbarrier_complete_tx(tw_u32 address, tw_u32 bytes, TwSite position) {
 
 static bool completed(const TransactionBarrier& barrier, uint32_t parity) { return (barrier.phase & 1) != (parity & 1); }
 
-void tw_mbarrier_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_WAIT, position);
+void tw_signal_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_WAIT, position);
   if (planted.skip) return;
   Thread& thread = *self;
   parity = (parity ^ uint32_t(planted.flip)) & 1;
   TransactionBarrier& barrier = *barrier_at(thread, address, thread.site, "waited for", false);
-  event(thread, "mbarrier_wait", 'B', "\"barrier\":" + number(address) + ",\"parity\":" + number(parity));
+  event(thread, "signal_wait", 'B', "\"barrier\":" + number(address) + ",\"parity\":" + number(parity));
   while (!completed(barrier, parity)) {
     barrier.waiting.push_back(&thread);
     block_thread(thread, Waiting::transaction_barrier, &barrier, parity);
   }
   if (checking()) learn_phase(thread, barrier, scope);
-  event(thread, "mbarrier_wait", 'E');
+  event(thread, "signal_wait", 'E');
 }
 
-tw_u32 tw_mbarrier_try_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
-  tw_mbarrier_wait(address, parity, scope, position);        // may suspend as long as it likes
+tw_u32 tw_signal_try_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
+  tw_signal_wait(address, parity, scope, position);        // may suspend as long as it likes
   return 1;
 }
 
-tw_u32 tw_mbarrier_test_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
-  const Planted planted = enter(TW_MBARRIER_TEST_WAIT, position);
+tw_u32 tw_signal_test_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite position) {
+  const Planted planted = enter(TW_SIGNAL_TEST_WAIT, position);
   if (planted.skip) return 1;
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "tested", false);
   parity ^= uint32_t(planted.flip);
@@ -440,8 +440,8 @@ tw_u32 tw_mbarrier_test_wait(tw_u32 address, tw_u32 parity, tw_u32 scope, TwSite
   return 1;
 }
 
-tw_u32 tw_mbarrier_test_state(tw_u32 address, tw_u64 state, TwSite position) {
-  enter(TW_MBARRIER_TEST_WAIT, position);
+tw_u32 tw_signal_test_state(tw_u32 address, tw_u64 state, TwSite position) {
+  enter(TW_SIGNAL_TEST_WAIT, position);
   TransactionBarrier& barrier = *barrier_at(*self, address, self->site, "tested", false);
   if (barrier.phase == state >> 24) poll();
   if (barrier.phase == state >> 24) return 0;
@@ -449,7 +449,7 @@ tw_u32 tw_mbarrier_test_state(tw_u32 address, tw_u64 state, TwSite position) {
   return 1;
 }
 
-tw_u32 tw_mbarrier_pending_count(tw_u64 state) { return tw_u32(state & 0xFFFFFF); }
+tw_u32 tw_signal_pending_count(tw_u64 state) { return tw_u32(state & 0xFFFFFF); }
 
 void tw_fence_barrier_init(TwSite position) {
   if (enter(TW_FENCE_BARRIER_INIT, position).skip) return;
@@ -486,7 +486,9 @@ void tw_set_registers(tw_u32 count, tw_u32 increase, TwSite position) {
     warp.budgets.push_back({thread.site, count});
     const uint32_t now = warp.registers;
     const Fact facts[] = {{"count", number(count)}, {"now", number(now)}, {"increase", increase ? "true" : "false"}};
-    if (count < 24 || count > 256 || count % 8) report("register-count", &thread, thread.site, {facts[0], facts[1], facts[2]});
+    const TwLaunch& launch = engine_of(thread).launch;
+    if (count < launch.registers_least || count > launch.registers_most || count % launch.registers_step)
+      report("register-count", &thread, thread.site, {facts[0], facts[1], facts[2], {"least", number(launch.registers_least)}, {"most", number(launch.registers_most)}, {"step", number(launch.registers_step)}});
     if (!now) return;                                 // the launch does not say how many there are
     if (increase ? count < now : count > now) {
       report("register-direction", &thread, thread.site, {facts[0], facts[1], facts[2]});

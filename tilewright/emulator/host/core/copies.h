@@ -16,6 +16,6 @@ void operation_writes(Thread& thread, uint32_t operation, const CopyPiece& piece
 std::vector<Block*> destinations(Thread& thread, tw_u32 to, tw_u32 mask);   // by mask, or the block that the address names
 uint32_t address_in(const Block& block, tw_u32 address);
 void check_live(Thread& thread, const Block& block);  // a copy into a block that has left
-void reduce_into(char* to, const char* from, uint32_t bytes, uint32_t element, uint8_t type);   // type by cuda.h's number
+void reduce_into(char* to, const char* from, uint32_t bytes, uint32_t element, uint8_t type);   // type by a tensor map's number
 
 }  // namespace emulator

@@ -27,7 +27,7 @@ struct Warp;
 struct Thread;
 struct TransactionBarrier;
 
-enum class Waiting : uint8_t { nothing, collective, block_barrier, transaction_barrier, cluster_barrier, warpgroup, warps, registers, poll };
+enum class Waiting : uint8_t { nothing, collective, block_barrier, transaction_barrier, cluster_barrier, group, warps, registers, poll };
 
 // Memory of a thread that stands for registers: a fragment.  One state byte for each four bytes.
 struct Registers {
@@ -41,7 +41,7 @@ enum RegisterState : uint8_t { register_written = 0x0F, register_awaited = 0x10,
 // Copies of one thread that are waited for together.
 struct CopyGroup {
   uint32_t operation = 0;             // 0: none issued yet; of a store its reading, and the next number its writing
-  std::vector<CopyPiece> pieces;      // cp.async that have not landed
+  std::vector<CopyPiece> pieces;      // of loads that have not landed
   std::vector<std::function<void()>> read, write;   // what is still to be done of stores
 };
 
@@ -111,7 +111,7 @@ struct Warp {
   uint32_t registers = 0;
   std::vector<std::pair<uint32_t, uint32_t>> budgets;   // what it set: where, how many
   uint64_t priority = 0;
-  // Warpgroup matrix instructions: how many were issued, where each committed group ends, and up to where was waited.
+  // Asynchronous products of a group of warps: how many were issued, where each committed group ends, and up to where was waited.
   uint32_t issued = 0, waited = 0, committed = 0;
   std::deque<uint32_t> group_ends;
 };
@@ -163,7 +163,7 @@ struct Pending {
   uint64_t order;
 };
 
-struct WarpgroupState;                // warpgroup.cpp
+struct GroupState;                    // of a vocabulary's own: products of several warps that are still under way
 
 struct Block {
   Cluster* cluster;
@@ -174,10 +174,10 @@ struct Block {
   Gathering leaving;                  // what its threads knew that have left
   Shadow shadow;
   std::unordered_map<uint32_t, std::unique_ptr<TransactionBarrier>> barriers;
-  NamedBarrier named[16];
+  std::vector<NamedBarrier> named;    // the first is that of the whole block
   uint32_t register_pool = 0;
   uint32_t votes[2][2] = {}, vote_round = 0;   // of sync_threads with a predicate: yes, all
-  std::vector<std::shared_ptr<WarpgroupState>> warpgroups;
+  std::vector<std::shared_ptr<GroupState>> groups;
   std::unordered_map<uint32_t, WideMeeting> wide;   // by their first warp
 };
 
@@ -340,8 +340,5 @@ void fence_memory(Thread& thread);
 
 // ---- copies.cpp
 void finish_copies(Thread& thread);
-
-// ---- warpgroup.cpp
-void start_warpgroups(Block& block);
 
 }  // namespace emulator

@@ -40,11 +40,11 @@ struct TwTensorMap {
 
 enum TwOperation {
   TW_NONE, TW_SYNC_THREADS, TW_NAMED_SYNC, TW_NAMED_ARRIVE, TW_SYNC_WARP, TW_SHUFFLE, TW_VOTE, TW_ELECT, TW_WARP_REDUCE,
-  TW_MBARRIER_INIT, TW_MBARRIER_INVALIDATE, TW_MBARRIER_ARRIVE, TW_MBARRIER_ARRIVE_REMOTE, TW_MBARRIER_EXPECT, TW_MBARRIER_ARRIVE_EXPECT,
-  TW_MBARRIER_COMPLETE, TW_MBARRIER_TRY_WAIT, TW_MBARRIER_TEST_WAIT, TW_MBARRIER_WAIT, TW_FENCE_BARRIER_INIT, TW_FENCE_PROXY, TW_FENCE,
-  TW_COPY_ASYNC, TW_COPY_COMMIT, TW_COPY_WAIT, TW_COPY_ARRIVE, TW_BULK_LOAD, TW_BULK_STORE, TW_TMA_LOAD, TW_TMA_STORE, TW_TMA_REDUCE,
-  TW_STORE_COMMIT, TW_STORE_WAIT, TW_TMA_PREFETCH, TW_LOAD_MATRIX, TW_STORE_MATRIX, TW_MOVE_MATRIX, TW_MMA, TW_WGMMA, TW_WGMMA_FENCE,
-  TW_WGMMA_COMMIT, TW_WGMMA_WAIT, TW_SET_REGISTERS, TW_CLUSTER_ARRIVE, TW_CLUSTER_WAIT, TW_ATOMIC, TW_ACQUIRE, TW_RELEASE, TW_GRID_WAIT,
+  TW_SIGNAL_INIT, TW_SIGNAL_INVALIDATE, TW_SIGNAL_ARRIVE, TW_SIGNAL_ARRIVE_REMOTE, TW_SIGNAL_EXPECT, TW_SIGNAL_ARRIVE_EXPECT,
+  TW_SIGNAL_COMPLETE, TW_SIGNAL_TRY_WAIT, TW_SIGNAL_TEST_WAIT, TW_SIGNAL_WAIT, TW_FENCE_BARRIER_INIT, TW_FENCE_PROXY, TW_FENCE,
+  TW_COPY_ASYNC, TW_COPY_COMMIT, TW_COPY_WAIT, TW_COPY_ARRIVE, TW_BULK_LOAD, TW_BULK_STORE, TW_BOX_LOAD, TW_BOX_STORE, TW_BOX_REDUCE,
+  TW_STORE_COMMIT, TW_STORE_WAIT, TW_BOX_PREFETCH, TW_LOAD_MATRIX, TW_STORE_MATRIX, TW_MOVE_MATRIX, TW_MMA, TW_GROUP_PRODUCT, TW_GROUP_FENCE,
+  TW_GROUP_COMMIT, TW_GROUP_WAIT, TW_SET_REGISTERS, TW_CLUSTER_ARRIVE, TW_CLUSTER_WAIT, TW_ATOMIC, TW_ACQUIRE, TW_RELEASE, TW_GRID_WAIT,
   TW_GRID_LAUNCH, TW_LOAD, TW_STORE, TW_OPERATIONS
 };
 
@@ -65,11 +65,14 @@ struct TwAllocation { tw_u64 low, high, promises; };
 /* One run of a grid. */
 struct TwLaunch {
   tw_u32 grid[3], block[3], cluster[3];
-  tw_u32 warp_size, shared_bytes, shared_base;
+  tw_u32 warp_size, shared_bytes;
   tw_u32 check, schedule, workers, resident, registers, trace;
   tw_u32 promises;                    /* of some allocation */
   tw_u32 fences_memory, talks;        /* the text has fences between blocks; its blocks may talk to each other */
-  tw_u32 spaces, flushes;             /* its barriers say which memory they order; the device takes subnormal floats for zeros */
+  tw_u32 shared_base;                 /* of the machine from here on: where a block's shared memory begins in its window */
+  tw_u32 spaces, flushes;             /* barriers say which memory they order; the device takes subnormal floats for zeros */
+  tw_u32 named_barriers, group_warps; /* of a block, that of all its threads among them; warps that share an asynchronous product */
+  tw_u32 registers_least, registers_most, registers_step;   /* that a thread may ask for; counts are multiples of the last */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;
@@ -135,19 +138,19 @@ tw_u32 tw_elect(tw_u64 mask, struct TwSite site);
 enum { TW_REDUCE_ADD, TW_REDUCE_MIN, TW_REDUCE_MAX, TW_REDUCE_AND, TW_REDUCE_OR, TW_REDUCE_XOR };
 tw_u32 tw_warp_reduce(tw_u32 how, tw_u32 is_signed, tw_u64 mask, tw_u32 value, struct TwSite site);
 
-void tw_mbarrier_init(tw_u32 barrier, tw_u32 count, struct TwSite site);
-void tw_mbarrier_invalidate(tw_u32 barrier, struct TwSite site);
-tw_u64 tw_mbarrier_arrive(tw_u32 barrier, tw_u32 count, struct TwSite site);
-void tw_mbarrier_arrive_remote(tw_u32 barrier, tw_u32 count, tw_u32 publishes, struct TwSite site);   /* publishes: to other blocks too */
-void tw_mbarrier_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
-tw_u64 tw_mbarrier_arrive_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
-void tw_mbarrier_complete_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
+void tw_signal_init(tw_u32 barrier, tw_u32 count, struct TwSite site);
+void tw_signal_invalidate(tw_u32 barrier, struct TwSite site);
+tw_u64 tw_signal_arrive(tw_u32 barrier, tw_u32 count, struct TwSite site);
+void tw_signal_arrive_remote(tw_u32 barrier, tw_u32 count, tw_u32 publishes, struct TwSite site);   /* publishes: to other blocks too */
+void tw_signal_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
+tw_u64 tw_signal_arrive_expect_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
+void tw_signal_complete_tx(tw_u32 barrier, tw_u32 bytes, struct TwSite site);
 /* A wait sees what its own block published (scope 0) or other blocks too (1). */
-tw_u32 tw_mbarrier_try_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
-tw_u32 tw_mbarrier_test_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
-tw_u32 tw_mbarrier_test_state(tw_u32 barrier, tw_u64 state, struct TwSite site);
-tw_u32 tw_mbarrier_pending_count(tw_u64 state);
-void tw_mbarrier_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
+tw_u32 tw_signal_try_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
+tw_u32 tw_signal_test_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
+tw_u32 tw_signal_test_state(tw_u32 barrier, tw_u64 state, struct TwSite site);
+tw_u32 tw_signal_pending_count(tw_u64 state);
+void tw_signal_wait(tw_u32 barrier, tw_u32 parity, tw_u32 scope, struct TwSite site);
 void tw_fence_barrier_init(struct TwSite site);
 void tw_fence_proxy(tw_u32 spaces, struct TwSite site);                           /* 1 shared, 2 global, 3 both */
 void tw_fence(tw_u32 scope, struct TwSite site);                                  /* 0 block, 1 cluster, 2 device, 3 system */
@@ -160,11 +163,11 @@ void tw_store_async(tw_u32 to, tw_u32 value, tw_u32 barrier, struct TwSite site)
 void tw_copy_arrive(tw_u32 barrier, tw_u32 noinc, struct TwSite site);
 void tw_bulk_load(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 barrier, tw_u32 mask, struct TwSite site);
 void tw_bulk_store(void* to, tw_u32 from, tw_u32 bytes, tw_u32 reduction, struct TwSite site);
-void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier, tw_u32 rank, const tw_i32* at, tw_u32 mask, struct TwSite site);
-void tw_tma_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, tw_u32 reduction, struct TwSite site);
+void tw_box_load(tw_u32 to, const void* map, tw_u32 barrier, tw_u32 rank, const tw_i32* at, tw_u32 mask, struct TwSite site);
+void tw_box_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, tw_u32 reduction, struct TwSite site);
 void tw_store_commit(struct TwSite site);
 void tw_store_wait(tw_u32 pending, tw_u32 read_only, struct TwSite site);
-void tw_tma_prefetch(const void* map, struct TwSite site);
+void tw_box_prefetch(const void* map, struct TwSite site);
 
 void tw_load_matrix(tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 transposed, struct TwSite site);
 void tw_store_matrix(const tw_u32* registers, tw_u32 address, tw_u32 count, tw_u32 transposed, struct TwSite site);
@@ -187,13 +190,6 @@ struct TwWaveForm {
   struct TwPlace (*result)(tw_u32 lane, tw_u32 index);
 };
 void tw_wave_mma(const struct TwWaveForm* form, void* d, const void* a, const void* b, const void* c, struct TwSite site);
-
-/* A warpgroup's m64 matrix instruction; `a` is a pointer to registers, or null with the descriptor in `a_descriptor`. */
-struct TwWarpgroupForm { tw_u8 a, b, d, a_major, b_major, accumulate, sparse, selector; tw_u32 n; };
-void tw_wgmma(struct TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, const tw_u32* metadata, struct TwSite site);
-void tw_wgmma_fence(struct TwSite site);
-void tw_wgmma_commit(struct TwSite site);
-void tw_wgmma_wait(tw_u32 pending, struct TwSite site);
 
 void tw_set_registers(tw_u32 count, tw_u32 increase, struct TwSite site);
 void tw_cluster_arrive(struct TwSite site);

@@ -48,7 +48,7 @@ bool ordered(Thread& thread, const Slot& slot, Space space) {
 }
 
 bool fenced(const Thread& thread, const Slot& slot, Space space) {
-  if (slot.flags & slot_operation) {                    // cp.async, which its thread fences after its wait
+  if (slot.flags & slot_operation) {                    // a thread's own copy, which it fences after its wait
     const Operation& operation = thread.cluster->operations[slot.clock];
     if (operation.clock && knows_fenced(thread, operation.thread, operation.clock, space)) return true;
     // One that arrives by itself is fenced by its writer, once that has seen it arrive, or by those who use it.

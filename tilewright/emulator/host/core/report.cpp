@@ -95,7 +95,7 @@ std::string waiting_fact(const Thread& thread) {
     }
     case Waiting::transaction_barrier: {
       const TransactionBarrier& barrier = *static_cast<const TransactionBarrier*>(thread.awaited);
-      fact += ",\"for\":\"mbarrier\",\"offset\":" + number(int64_t(barrier.offset) - engine_of(thread).launch.shared_base) + ",\"block\":" + number(barrier.block->number) +
+      fact += ",\"for\":\"signal\",\"offset\":" + number(int64_t(barrier.offset) - engine_of(thread).launch.shared_base) + ",\"block\":" + number(barrier.block->number) +
               ",\"parity\":" + number(int64_t(thread.awaited_value)) + ",\"phase\":" + number(int64_t(barrier.phase)) + ",\"pending\":" + number(barrier.pending) +
               ",\"expected\":" + number(barrier.expected) + ",\"bytes\":" + number(barrier.bytes) + ",\"init_site\":" + number(barrier.init_site) +
               ",\"tx_site\":" + number(barrier.tx_site) + ",\"arrive_site\":" + number(barrier.arrive_site);
@@ -108,7 +108,7 @@ std::string waiting_fact(const Thread& thread) {
     }
     case Waiting::cluster_barrier: fact += ",\"for\":\"cluster\""; break;
     case Waiting::warps: fact += ",\"for\":\"warps\""; break;
-    case Waiting::warpgroup: fact += ",\"for\":\"warpgroup\",\"issued\":" + number(thread.warp->issued); break;
+    case Waiting::group: fact += ",\"for\":\"group\",\"issued\":" + number(thread.warp->issued); break;
     case Waiting::registers: fact += ",\"for\":\"registers\",\"wanted\":" + number(int64_t(thread.awaited_value)) + ",\"pool\":" + number(thread.block->register_pool); break;
     case Waiting::poll: fact += ",\"for\":\"poll\""; break;
     default: fact += ",\"for\":\"nothing\"";
@@ -163,7 +163,7 @@ Planted enter(TwOperation operation, TwSite position) {
   tick(thread);
   thread.site = site_of(position);
   thread.operation = operation;
-  if (operation != TW_MBARRIER_TEST_WAIT && operation != TW_ACQUIRE) ++cluster.steps;
+  if (operation != TW_SIGNAL_TEST_WAIT && operation != TW_ACQUIRE) ++cluster.steps;
   Planted planted;
   if (engine.launch.trace & 2) {
     std::lock_guard<std::mutex> hold(engine.lock);

@@ -135,7 +135,7 @@ void Cluster::start() {
         prepare(thread.fibre, thread_main);
       }
     }
-    start_warpgroups(block);
+    block.named.resize(engine->launch.named_barriers);
   }
   for (uint32_t w = 0; w < warp_count; ++w)
     warps[w].priority = launch.seed == 0 ? warp_count - w : launch.seed == 1 ? w : draw();

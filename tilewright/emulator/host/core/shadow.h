@@ -12,7 +12,7 @@ struct Thread;
 enum SlotFlag : uint8_t {
   slot_write = 1,
   slot_atomic = 2,
-  slot_async = 4,       // by the asynchronous proxy (copy engine, warpgroup matrix unit)
+  slot_async = 4,       // by the asynchronous proxy (copy engine, matrix unit of a group of warps)
   slot_operation = 8,   // `clock` is the number of an asynchronous operation, which knows when it was waited for
   slot_barrier = 16,    // of a barrier's own words, which are made visible in a way of their own
   slot_constant = 32,   // by a path that takes memory for constant while the kernel runs

@@ -1,4 +1,4 @@
-// Metadata words of sparse matrix instructions, nibble by nibble (NVIDIA's manual of PTX, mma.sp).
+// Metadata words of sparse matrix instructions, nibble by nibble.
 #include "sparse.h"
 
 namespace emulator {

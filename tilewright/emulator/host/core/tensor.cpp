@@ -1,4 +1,4 @@
-// Copies of tensor boxes (TMA): descriptors and their limits, boxes, swizzles, what lies out of bounds.
+// Copies of tensor boxes by a copy engine: descriptors and their limits, boxes, swizzles, what lies out of bounds.
 #include <algorithm>
 #include <cstring>
 
@@ -156,8 +156,8 @@ using namespace emulator;
 
 extern "C" {
 
-void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank, const tw_i32* at, tw_u32 mask, TwSite position) {
-  const Planted planted = enter(TW_TMA_LOAD, position);
+void tw_box_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank, const tw_i32* at, tw_u32 mask, TwSite position) {
+  const Planted planted = enter(TW_BOX_LOAD, position);
   if (planted.skip) return;
   Thread& thread = *self;
   Box box = make_box(thread, map, rank, at);
@@ -189,11 +189,11 @@ void tw_tma_load(tw_u32 to, const void* map, tw_u32 barrier_address, tw_u32 rank
       complete_bytes(*barrier, int64_t(box.row_bytes) * box.rows, copy);
     });
   }
-  event(thread, "tma_load", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
+  event(thread, "box_load", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
 }
 
-void tw_tma_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, tw_u32 reduction, TwSite position) {
-  const Planted planted = enter(TW_TMA_STORE, position);
+void tw_box_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, tw_u32 reduction, TwSite position) {
+  const Planted planted = enter(TW_BOX_STORE, position);
   if (planted.skip) return;
   Thread& thread = *self;
   Box box = make_box(thread, map, rank, at);
@@ -241,11 +241,11 @@ void tw_tma_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, t
                   else memcpy(to, line, end_of(last, box.row_bytes));
                 });
               });
-  event(thread, "tma_store", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
+  event(thread, "box_store", 'i', "\"bytes\":" + number(box.row_bytes * box.rows));
 }
 
-void tw_tma_prefetch(const void* map, TwSite position) {
-  enter(TW_TMA_PREFETCH, position);
+void tw_box_prefetch(const void* map, TwSite position) {
+  enter(TW_BOX_PREFETCH, position);
   (void)map;
 }
 

@@ -10,19 +10,19 @@ TW_DEVICE void fence_proxy_async(TW_SITE) { ::tw_fence_proxy(3, site); }
 TW_DEVICE void fence_proxy_async_shared(TW_SITE) { ::tw_fence_proxy(1, site); }
 TW_DEVICE void fence_proxy_async_global(TW_SITE) { ::tw_fence_proxy(2, site); }
 
-TW_DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals, TW_SITE) { ::tw_mbarrier_init(barrier, arrivals, site); }
-TW_DEVICE void mbarrier_invalidate(uint32_t barrier, TW_SITE) { ::tw_mbarrier_invalidate(barrier, site); }
+TW_DEVICE void mbarrier_init(uint32_t barrier, uint32_t arrivals, TW_SITE) { ::tw_signal_init(barrier, arrivals, site); }
+TW_DEVICE void mbarrier_invalidate(uint32_t barrier, TW_SITE) { ::tw_signal_invalidate(barrier, site); }
 TW_DEVICE void fence_mbarrier_init(TW_SITE) { ::tw_fence_barrier_init(site); }
-TW_DEVICE void mbarrier_arrive(uint32_t barrier, TW_SITE) { ::tw_mbarrier_arrive(barrier, 1, site); }
-TW_DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes, TW_SITE) { ::tw_mbarrier_expect_tx(barrier, bytes, site); }
-TW_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes, TW_SITE) { ::tw_mbarrier_arrive_expect_tx(barrier, bytes, site); }
-TW_DEVICE void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank, TW_SITE) { ::tw_mbarrier_arrive_remote(::tw_map_shared(barrier, rank, site), 1, 0, site); }
-TW_DEVICE void mbarrier_arrive_cluster_release(uint32_t barrier, uint32_t rank, TW_SITE) { ::tw_mbarrier_arrive_remote(::tw_map_shared(barrier, rank, site), 1, 1, site); }
-TW_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t rank, uint32_t bytes, TW_SITE) { ::tw_mbarrier_arrive_expect_tx(::tw_map_shared(barrier, rank, site), bytes, site); }
-TW_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_mbarrier_test_wait(barrier, parity, 0, site); }
-TW_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_mbarrier_try_wait(barrier, parity, 0, site); }
-TW_DEVICE void mbarrier_wait(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_mbarrier_wait(barrier, parity, 0, site); }
-TW_DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_mbarrier_wait(barrier, parity, 1, site); }
+TW_DEVICE void mbarrier_arrive(uint32_t barrier, TW_SITE) { ::tw_signal_arrive(barrier, 1, site); }
+TW_DEVICE void mbarrier_expect_tx(uint32_t barrier, uint32_t bytes, TW_SITE) { ::tw_signal_expect_tx(barrier, bytes, site); }
+TW_DEVICE void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes, TW_SITE) { ::tw_signal_arrive_expect_tx(barrier, bytes, site); }
+TW_DEVICE void mbarrier_arrive_cluster(uint32_t barrier, uint32_t rank, TW_SITE) { ::tw_signal_arrive_remote(::tw_map_shared(barrier, rank, site), 1, 0, site); }
+TW_DEVICE void mbarrier_arrive_cluster_release(uint32_t barrier, uint32_t rank, TW_SITE) { ::tw_signal_arrive_remote(::tw_map_shared(barrier, rank, site), 1, 1, site); }
+TW_DEVICE void mbarrier_arrive_expect_tx_cluster(uint32_t barrier, uint32_t rank, uint32_t bytes, TW_SITE) { ::tw_signal_arrive_expect_tx(::tw_map_shared(barrier, rank, site), bytes, site); }
+TW_DEVICE bool mbarrier_test_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_signal_test_wait(barrier, parity, 0, site); }
+TW_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity, TW_SITE) { return ::tw_signal_try_wait(barrier, parity, 0, site); }
+TW_DEVICE void mbarrier_wait(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_signal_wait(barrier, parity, 0, site); }
+TW_DEVICE void mbarrier_wait_cluster(uint32_t barrier, uint32_t parity, TW_SITE) { ::tw_signal_wait(barrier, parity, 1, site); }
 
 TW_DEVICE uint32_t cluster_rank() { return ::tw_cluster_rank(); }
 TW_DEVICE uint32_t cluster_size() { return ::tw_cluster_size(); }

@@ -6,37 +6,37 @@ namespace tw {
 struct alignas(64) TensorMap { uint64_t words[16]; };
 static_assert(sizeof(TensorMap) == sizeof(TwTensorMap), "a tensor map is 128 bytes");
 
-TW_DEVICE void tma_prefetch_descriptor(const TensorMap& map, TW_SITE) { ::tw_tma_prefetch(&map, site); }
+TW_DEVICE void tma_prefetch_descriptor(const TensorMap& map, TW_SITE) { ::tw_box_prefetch(&map, site); }
 
 #define TW_TMA(RANK, COORDINATES, ...)                                                                                                       \
   TW_DEVICE void tma_load(uint32_t destination, const TensorMap& map, uint32_t barrier, COORDINATES, TW_SITE) {                              \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
-    ::tw_tma_load(destination, &map, barrier, RANK, at, 0, site);                                                                            \
+    ::tw_box_load(destination, &map, barrier, RANK, at, 0, site);                                                                            \
   }                                                                                                                                          \
   TW_DEVICE void tma_load_hint(uint32_t destination, const TensorMap& map, uint32_t barrier, uint64_t, COORDINATES, TW_SITE) {               \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
-    ::tw_tma_load(destination, &map, barrier, RANK, at, 0, site);                                                                            \
+    ::tw_box_load(destination, &map, barrier, RANK, at, 0, site);                                                                            \
   }                                                                                                                                          \
   TW_DEVICE void tma_load_multicast(uint32_t destination, const TensorMap& map, uint32_t barrier, uint16_t ranks, COORDINATES, TW_SITE) {    \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
-    ::tw_tma_load(destination, &map, barrier, RANK, at, ranks, site);                                                                        \
+    ::tw_box_load(destination, &map, barrier, RANK, at, ranks, site);                                                                        \
   }                                                                                                                                          \
   TW_DEVICE void tma_load_multicast_hint(uint32_t destination, const TensorMap& map, uint32_t barrier, uint16_t ranks, uint64_t, COORDINATES, TW_SITE) { \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
-    ::tw_tma_load(destination, &map, barrier, RANK, at, ranks, site);                                                                        \
+    ::tw_box_load(destination, &map, barrier, RANK, at, ranks, site);                                                                        \
   }                                                                                                                                          \
   TW_DEVICE void tma_store(const TensorMap& map, uint32_t source, COORDINATES, TW_SITE) {                                                    \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
-    ::tw_tma_store(&map, source, RANK, at, 0, site);                                                                                         \
+    ::tw_box_store(&map, source, RANK, at, 0, site);                                                                                         \
   }                                                                                                                                          \
   TW_DEVICE void tma_reduce_add(const TensorMap& map, uint32_t source, COORDINATES, TW_SITE) {                                               \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
-    ::tw_tma_store(&map, source, RANK, at, 1, site);                                                                                         \
+    ::tw_box_store(&map, source, RANK, at, 1, site);                                                                                         \
   }                                                                                                                                          \
   TW_DEVICE void tma_prefetch(const TensorMap& map, COORDINATES, TW_SITE) {                                                                  \
     const int32_t at[] = {__VA_ARGS__};                                                                                                      \
     (void)at;                                                                                                                                \
-    ::tw_tma_prefetch(&map, site);                                                                                                           \
+    ::tw_box_prefetch(&map, site);                                                                                                           \
   }
 #define TW_LIST(...) __VA_ARGS__
 TW_TMA(1, int c0, c0)

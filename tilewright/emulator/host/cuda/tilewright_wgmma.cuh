@@ -1,5 +1,6 @@
 // Warpgroup matrix multiply: descriptors, issue, fences and waits.
 #pragma once
+#include "wgmma.h"
 
 namespace tw {
 

@@ -7,9 +7,10 @@
 #include <cmath>
 #include <cstring>
 
-#include "convert.h"
-#include "engine.h"
-#include "sparse.h"
+#include "../core/convert.h"
+#include "../core/engine.h"
+#include "../core/sparse.h"
+#include "wgmma.h"
 
 namespace emulator {
 
@@ -38,7 +39,7 @@ uint32_t element_count(const TwWarpgroupForm& form) { return 32 / bytes_of(TwNum
 
 }  // namespace
 
-struct WarpgroupState {
+struct GroupState {
   Block* block;
   uint32_t first_warp, first_thread;
   uint32_t base = 0;                                  // number of the oldest instruction kept
@@ -48,25 +49,26 @@ struct WarpgroupState {
   Instruction& at(uint32_t number) { return instructions[number - base]; }
 };
 
-void start_warpgroups(Block& block) {
+static void start_groups(Block& block) {
   for (uint32_t first = 0; first + 4 <= block.warps.size(); first += 4) {
-    auto state = std::make_shared<WarpgroupState>();
+    auto state = std::make_shared<GroupState>();
     state->block = &block;
     state->first_warp = first;
     state->first_thread = block.warps[first]->threads[0].index;
-    block.warpgroups.push_back(state);
+    block.groups.push_back(state);
   }
 }
 
 namespace {
 
-WarpgroupState& state_of(Thread& thread) {
+GroupState& state_of(Thread& thread) {
   const uint32_t group = thread.warp->index / 4;
-  if (group >= thread.block->warpgroups.size()) {
-    report("no-warpgroup", &thread, thread.site, {{"warps", number(int64_t(thread.block->warps.size()))}});
+  if (thread.block->groups.empty()) start_groups(*thread.block);
+  if (group >= thread.block->groups.size()) {
+    report("no-group-of-warps", &thread, thread.site, {{"warps", number(int64_t(thread.block->warps.size()))}, {"together", number(engine_of(thread).launch.group_warps)}, {"lanes", number(engine_of(thread).launch.warp_size)}});
     abort_cluster();
   }
-  return *thread.block->warpgroups[group];
+  return *thread.block->groups[group];
 }
 
 // An operand tile in shared memory: where its 16-byte pieces are.
@@ -180,7 +182,7 @@ void spread(const Instruction& instruction, uint32_t kept, double (*a)[64]) {
   }
 }
 
-void execute(WarpgroupState& state, uint32_t index) {
+void execute(GroupState& state, uint32_t index) {
   Instruction& instruction = state.at(index);
   const TwWarpgroupForm& form = instruction.form;
   const TwNumber A = TwNumber(form.a), B = TwNumber(form.b), D = TwNumber(form.d);
@@ -253,7 +255,7 @@ void deliver(Accumulators& accumulators) {
   accumulators.words.clear();
 }
 
-bool execute_up_to(WarpgroupState& state, uint32_t target) {
+bool execute_up_to(GroupState& state, uint32_t target) {
   for (uint32_t index = state.base; index < target; ++index) {
     if (state.at(index).executed) continue;
     if (state.at(index).issued != 0xF) return false;
@@ -282,7 +284,7 @@ struct WgmmaOperands { void* d; const void* a; uint64_t a_descriptor, b_descript
 void issue(Meeting& meeting, TwWarpgroupForm form) {
   Thread& thread = *self;
   Warp& warp = *thread.warp;
-  WarpgroupState& state = state_of(thread);
+  GroupState& state = state_of(thread);
   const uint32_t in_group = warp.index - state.first_warp, index = warp.issued++;
   const WgmmaOperands& first = *static_cast<WgmmaOperands*>(meeting.operands[0]);
   while (index - state.base >= state.instructions.size()) {
@@ -302,7 +304,7 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
   Instruction& instruction = state.at(index);
   if (!same_form(instruction.form, form) || instruction.site != thread.site || instruction.b_descriptor != first.b_descriptor ||
       (!first.a && instruction.a_descriptor != first.a_descriptor)) {
-    report("warpgroup-disagrees", &thread, thread.site, {{"other_site", number(instruction.site)}});
+    report("group-disagrees", &thread, thread.site, {{"other_site", number(instruction.site)}});
     abort_cluster();
   }
   instruction.issued |= 1u << in_group;
@@ -319,7 +321,7 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
     accumulators.registers[lane] = operands.d;
     if (!checking()) continue;
     if (operands.b_descriptor != first.b_descriptor || operands.a_descriptor != first.a_descriptor || operands.accumulate != first.accumulate)
-      report("warpgroup-disagrees", &one, thread.site, {{"other_site", number(thread.site)}});
+      report("group-disagrees", &one, thread.site, {{"other_site", number(thread.site)}});
     never |= one.matrix_fences == 1;
     if (Registers* d = find_registers(one, operands.d); !d || size_t(static_cast<char*>(operands.d) - d->low) + d_bytes(instruction) > d->bytes) {
       report("register-index", &one, thread.site, {{"index", number(d_bytes(instruction) / 4)}});
@@ -350,7 +352,7 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
     if (never || unfenced) report("missing-matrix-fence", &thread, thread.site, {});
     check_issue(thread, instruction, in_group);
   }
-  event(thread, "wgmma", 'i');
+  event(thread, "gmma", 'i');
   for (Thread* waiter : state.waiting) wake(*waiter);
   state.waiting.clear();
   if (instruction.issued == 0xF) {
@@ -367,14 +369,14 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
 void wait(uint32_t pending) {
   Thread& thread = *self;
   Warp& warp = *thread.warp;
-  WarpgroupState& state = state_of(thread);
+  GroupState& state = state_of(thread);
   const uint32_t in_group = warp.index - state.first_warp;
   if (warp.group_ends.size() <= pending) return;
   const uint32_t target = warp.group_ends[warp.group_ends.size() - pending - 1];
   warp.group_ends.erase(warp.group_ends.begin(), warp.group_ends.end() - long(pending));
   while (!execute_up_to(state, target)) {
     state.waiting.push_back(&thread);
-    block_thread(thread, Waiting::warpgroup, &state);
+    block_thread(thread, Waiting::group, &state);
   }
   Cluster& cluster = *thread.cluster;
   for (uint32_t index = warp.waited; index < target; ++index) {
@@ -420,7 +422,7 @@ void wait(uint32_t pending) {
 extern "C" {
 
 void tw_wgmma(TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor, tw_u64 b_descriptor, const tw_u32* metadata, TwSite position) {
-  const Planted planted = enter(TW_WGMMA, position);
+  const Planted planted = enter(TW_GROUP_PRODUCT, position);
   if (planted.skip) return;
   a_descriptor += uint64_t(planted.delta);
   b_descriptor ^= planted.flip;
@@ -428,31 +430,31 @@ void tw_wgmma(TwWarpgroupForm form, void* d, const void* a, tw_u64 a_descriptor,
   const uint64_t key = uint64_t(form.n) << 48 | uint64_t(form.a) << 40 | uint64_t(form.b) << 32 | uint64_t(form.d) << 24 | uint64_t(form.a_major) << 2 |
                        uint64_t(form.b_major) << 1 |
                        uint64_t(form.sparse) << 3 | uint64_t(form.selector) << 4;
-  meet(TW_WGMMA, ~0ull, key, self->site, true, &mine, [form](Meeting& meeting) { issue(meeting, form); });
+  meet(TW_GROUP_PRODUCT, ~0ull, key, self->site, true, &mine, [form](Meeting& meeting) { issue(meeting, form); });
 }
 
 void tw_wgmma_fence(TwSite position) {
-  if (enter(TW_WGMMA_FENCE, position).skip) return;
-  meet(TW_WGMMA_FENCE, ~0ull, 0, self->site, true, nullptr, [](Meeting&) {
+  if (enter(TW_GROUP_FENCE, position).skip) return;
+  meet(TW_GROUP_FENCE, ~0ull, 0, self->site, true, nullptr, [](Meeting&) {
     for (uint32_t lane = 0; lane < self->warp->lanes; ++lane) ++self->warp->threads[lane].matrix_fences;
   });
 }
 
 void tw_wgmma_commit(TwSite position) {
-  if (enter(TW_WGMMA_COMMIT, position).skip) return;
-  meet(TW_WGMMA_COMMIT, ~0ull, 0, self->site, true, nullptr, [](Meeting&) {
+  if (enter(TW_GROUP_COMMIT, position).skip) return;
+  meet(TW_GROUP_COMMIT, ~0ull, 0, self->site, true, nullptr, [](Meeting&) {
     Warp& warp = *self->warp;
     warp.group_ends.push_back(warp.issued);
   });
 }
 
 void tw_wgmma_wait(tw_u32 pending, TwSite position) {
-  const Planted planted = enter(TW_WGMMA_WAIT, position);
+  const Planted planted = enter(TW_GROUP_WAIT, position);
   if (planted.skip) return;
   pending = uint32_t(std::max<int64_t>(0, int64_t(pending) + planted.delta));
-  event(*self, "wgmma_wait", 'B');
-  meet(TW_WGMMA_WAIT, ~0ull, pending, self->site, true, nullptr, [pending](Meeting&) { wait(pending); });
-  event(*self, "wgmma_wait", 'E');
+  event(*self, "gmma_wait", 'B');
+  meet(TW_GROUP_WAIT, ~0ull, pending, self->site, true, nullptr, [pending](Meeting&) { wait(pending); });
+  event(*self, "gmma_wait", 'E');
 }
 
 }  // extern "C"
