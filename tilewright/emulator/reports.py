@@ -192,7 +192,8 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
         + (", the others have left the kernel" if facts.get("exited") else ""),
         "move it out of the divergent branch, or name in its mask exactly the lanes that come"),
     "divergent-collective": ("lanes of one warp synchronise in different instructions: {operation} and "
-        "{other_operation}", "all lanes must execute the same instruction of the text; do not branch on the lane around it"),
+        "{other_operation}",
+        "all lanes must execute the same instruction of the text; do not branch on the lane around it"),
     "skipped-barrier": (lambda facts: ("1 thread of the block never comes" if facts["threads"] == 1
         else "{threads} threads of the block never come") + " to this barrier (thread {first} is the first)",
         "all threads of a block wait here: move it out of the condition on threads, or give it the number of those "

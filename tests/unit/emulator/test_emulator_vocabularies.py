@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.emulator import Emulation, run
 from tilewright.errors import EmulationFailed
-from tilewright.targets.emulation import Vocabulary
+from tilewright.targets.emulation import HOST, Vocabulary
 
 HEADER = """
 #pragma once
@@ -37,14 +39,48 @@ TW_KERNEL(128, 1) exchanged(int* out, tw_u64* votes) {
 """
 
 
-def launched(folder: Path, header: str, part: str, schedule: str) -> tuple[Emulation, np.ndarray, np.ndarray]:
+def launched(
+    folder: Path, header: str, part: str, schedule: str, **facts: Any
+) -> tuple[Emulation, np.ndarray, np.ndarray]:
     (folder / "wave.h").write_text(header)
     out, votes = np.zeros(128, np.int32), np.zeros(2, np.uint64)
     found = run(
         KERNEL.replace("@", part), "exchanged", [out, votes], grid=(1,), block=(128,), shared_bytes=512, registers=0,
-        schedule=schedule, seed=3, vocabulary=Vocabulary("waves", folder),
+        schedule=schedule, seed=3, vocabulary=Vocabulary("waves", folder, **facts),
     )  # fmt: skip
     return found, out, votes
+
+
+def test_the_core_knows_no_makers_words() -> None:
+    """Words of one maker's machine are in its vocabulary: a folder beside the core, or its manifest."""
+    words = re.compile(
+        r"wgmma|mbarrier|setmaxnreg|warpgroup|cp[._]async|\btw?_?tma|ldmatrix|nvidia|cuda|mfma|simdgroup", re.I
+    )
+    files = sorted((HOST / "core").iterdir())
+    assert len(files) > 25
+    assert [f"{path.name}: {found[0]}" for path in files if (found := words.search(path.read_text()))] == []
+
+
+MEETING = "::tw_named_sync(4, 128, ::TwSite::here()); wave_barrier();"
+SHARES = "::tw_set_registers(40, 0, ::TwSite::here()); wave_barrier();"
+
+
+@pytest.mark.parametrize(
+    ("part", "facts", "kind", "hint"),
+    [
+        (MEETING, {"named_barriers": 5}, None, ""),
+        (MEETING, {"named_barriers": 4}, "barrier-arguments", "ids are 0 to 3,"),
+        (SHARES, {"registers_least": 40, "registers_most": 64, "registers_step": 4}, None, ""),
+        (SHARES, {"registers_least": 41, "registers_most": 64}, "register-count", "counts are 41 to 64,"),
+        ("wave_barrier();", {"shared_base": 4096}, None, ""),
+    ],
+)
+def test_the_manifest_says_what_a_machine_has(
+    tmp_path: Path, part: str, facts: dict[str, Any], kind: str | None, hint: str
+) -> None:
+    found, _, _ = launched(tmp_path, HEADER, part, "late", **facts)
+    assert {report.kind for report in found.reports} == ({kind} if kind else set())
+    assert all(report.hint.startswith(hint) for report in found.reports)
 
 
 @pytest.mark.parametrize("schedule", ["late", "random"])
