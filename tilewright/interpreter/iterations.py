@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.errors import DependentIterations
 from tilewright.interpreter.arithmetic import Numbers, carried
 from tilewright.interpreter.memory import View, as_bits
-from tilewright.ir import Allocate, Binary, Buffer, Const, Expr, For, Load, Parallel, Store, Var, find, key
+from tilewright.ir import Allocate, Binary, Buffer, Const, Expr, For, Let, Load, Parallel, Seq, Store, Var, find, key
 
 NOBODY, SEVERAL = -1, -2
 SUMS = ("add", "sub", "mul")
@@ -26,7 +26,7 @@ def read_and_stored(loop: Parallel | For) -> frozenset[Buffer]:
     places: dict[Buffer, dict[object, bool]] = {}
     for node in find(loop.body, Load, Store):
         if node.buffer.scope != "scalar":
-            places.setdefault(node.buffer, {})[key(node.indices)] = told_apart(node.indices, variables)
+            places.setdefault(node.buffer, {})[key(node.indices)] = told_apart(node.indices, variables, loop.body)
     shared = {node.buffer for node in find(loop.body, Store)} & {node.buffer for node in find(loop.body, Load)} - own
     return frozenset(one for one in shared & places.keys() if len(places[one]) > 1 or not all(places[one].values()))
 
@@ -37,7 +37,7 @@ def sums_in(loop: Parallel | For, scope: str = "fragment") -> tuple[Store, ...]:
     all of them, one after the other."""
     variables = loop.vars if isinstance(loop, Parallel) else (loop.var,)
     stores = [one for one in find(loop.body, Store) if one.buffer.scope == scope]
-    return tuple(one for one in stores if _grows(one) and not told_apart(one.indices, variables))
+    return tuple(one for one in stores if _grows(one) and not told_apart(one.indices, variables, loop.body))
 
 
 def _grows(store: Store) -> bool:
@@ -45,16 +45,17 @@ def _grows(store: Store) -> bool:
     return any(one.buffer is store.buffer and key(one.indices) == key(store.indices) for one in find(store.value, Load))
 
 
-def told_apart(indices: Sequence[Expr], variables: Sequence[Var]) -> bool:
+def told_apart(indices: Sequence[Expr], variables: Sequence[Var], body: Seq) -> bool:
     """Whether each of a loop's variables moves an index by itself, so that no two iterations have one place."""
-    return all(any(_moves(index, var, variables) for index in indices) for var in variables)
+    changing = {*variables, *(node.var for node in find(body, For, Let))}
+    return all(any(_moves(index, var, changing) for index in indices) for var in variables)
 
 
-def _moves(index: Expr, var: Var, variables: Sequence[Var]) -> bool:
-    """Whether an index is a sum in which a loop's variable is the only one of the loop's."""
+def _moves(index: Expr, var: Var, changing: set[Var]) -> bool:
+    """Whether an index is a sum in which a loop's variable is the only thing that changes there."""
     nodes = find(index, Expr)
     plain = all(isinstance(node, (Var, Const)) or (isinstance(node, Binary) and node.op in SUMS) for node in nodes)
-    return plain and {node for node in find(index, Var) if node in variables} == {var}
+    return plain and {*find(index, Var)} & changing == {var}
 
 
 class IterationConflicts:

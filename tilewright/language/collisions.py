@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import numpy as np
 
-from tilewright.interpreter.iterations import sums_in, told_apart
+from tilewright.interpreter.arithmetic import Numbers, binary
+from tilewright.interpreter.iterations import SUMS, sums_in
 from tilewright.interpreter.over_threads import may_hold, over_threads
-from tilewright.ir import Call, Evaluate, Parallel, Unary, key
+from tilewright.ir import INT64, Binary, Call, Cast, Const, Evaluate, Parallel, Unary, key, root, substitute
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.intrinsics import INTRINSICS
-from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, If, Let, Load, Seq, Statement, Store, Var
-from tilewright.ir.walking import children, find, walk
+from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, For, If, Let, Load, Seq, Statement, Store, Var
+from tilewright.ir.substitution import Node
+from tilewright.ir.walking import children, find
 from tilewright.language.mistakes_of_scopes import IterationsCollide, IterationsDepend, ThreadsMeetInParallel
-from tilewright.language.reaches import certain_accesses, linear
+from tilewright.language.reaches import certain_accesses
 
 OF_THE_BLOCK = ("global", "shared", "fragment")
 """Scopes of what all iterations share."""
 
 MOST_ITERATIONS = 1 << 16
 """How many iterations are looked at: those of an ordinary loop, in a few milliseconds."""
+
+Iterations = tuple[Mapping[Var, np.ndarray], np.ndarray]
+"""What names are in each iteration, and its number."""
+
+NUMBERS_DECIDE = (
+    "add by T.atomic_add, or loop with T.serial; where no two iterations have one place, read the element by a "
+    "statement before: `old = {}[...]`"
+)
 
 
 def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
@@ -38,7 +48,23 @@ def check_collisions(variables: Sequence[Var], extents: Sequence[Extent], body: 
     moving = [var for var, extent in zip(variables, extents, strict=True) if extent != 1]
     own = {node.buffer for node in find(body, Allocate)}
     changing = own | {node.buffer for node in find(body, Store)}
-    _Search(moving, own, changing).visit(body, frozenset())
+    begun = set[Buffer]()  # what iterations store to before they read it: scalars and arrays of threads serve each
+
+    def deciding(*values: Expr) -> set[Var]:
+        """The loop's variables that may decide values; all of them where it is a scalar's that the loop changes."""
+        nodes = [node for value in values for node in find(spelled_out(value, body), Load, Var)]
+        held = {node.buffer for node in nodes if isinstance(node, Load) and node.buffer.scope not in OF_THE_BLOCK}
+        return {*moving} if held & changing else {node for node in nodes if isinstance(node, Var)}
+
+    for store, conditions in conditional(body, ()):
+        if store.buffer not in own:
+            apart, value = deciding(*store.indices) | deciding(*conditions), deciding(store.value)
+            reads = any(node.buffer is store.buffer for node in find(store.value, Load))
+            grows, differs = reads and store.buffer not in begun, store.buffer.scope in OF_THE_BLOCK
+            begun.add(store.buffer)
+            for var in moving:
+                if var not in apart and (grows or (differs and var in value)):
+                    raise IterationsCollide(var.name, store.buffer.name, span=store.span)
 
 
 def check_together(body: Seq) -> None:
@@ -53,10 +79,11 @@ def check_together(body: Seq) -> None:
             raise ThreadsMeetInParallel(span=statement.span)
 
 
-def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> None:
+def check_order(variables: tuple[Var, ...], extents: tuple[Extent, ...], body: Seq) -> None:
     """Refuse elements that one iteration stores to and another one reads, where no condition keeps them apart.
 
-    Sums in fragments are left until it is known which thread does an iteration (`sums_of_several`).
+    Of sums, whose places conditions or numbers of the program may keep apart, those are refused that may meet. Sums in
+    fragments are left until it is known which thread does an iteration (`sums_of_several`).
 
     Raises
     ------
@@ -65,22 +92,19 @@ def check_order(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) 
     statements = body.statements if 0 not in extents else ()
     accesses = [access for statement in statements for access in certain_accesses(statement)]
     loads = [access for access in accesses if isinstance(access, Load)]
-    iterations: dict[Var, np.ndarray] = {}
+    found: Iterations | None = None
     for store in accesses:
         if isinstance(store, Store) and store.buffer.scope in OF_THE_BLOCK:
-            grown = {id(load) for load in find(store.value, Load)}
             for load in loads:
-                if load.buffer is not store.buffer:
-                    continue
-                same = key(load.indices) == key(store.indices)
-                if same and (id(load) not in grown or told_apart(store.indices, variables)):
-                    continue  # it may read what it has stored itself, or has places of its own
-                if same and store.buffer.scope == "fragment":
-                    continue  # a thread changes the elements that it holds in order
-                iterations = iterations or iterations_of(variables, extents, body)
-                number = np.arange(next(iter(iterations.values())).size)
-                if is_of_another(load, store, iterations, number):
-                    raise IterationsDepend(store.buffer.name, span=store.span)
+                if load.buffer is store.buffer and key(load.indices) != key(store.indices):
+                    found = found or iterations_of(variables, extents, body)
+                    if is_of_another(load, store, found, body):
+                        raise IterationsDepend(store.buffer.name, span=store.span)
+    for store, conditions, come in _sums_coming(Parallel(variables, extents, body), "shared", "global"):
+        decided = all(over_threads(one, come[0]) is not None for one in conditions)  # else it may be one iteration's
+        certain, possible = (is_of_another(store, store, come, body, unknown) for unknown in (False, True))
+        if possible and (decided or not certain):
+            raise IterationsDepend(store.buffer.name, span=store.span, hint=NUMBERS_DECIDE.format(store.buffer.name))
 
 
 def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Store]:
@@ -91,16 +115,17 @@ def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Stor
     ----------
     threads : the thread of each iteration, an axis for each variable; None where each is taken for one of its own.
     """
-    iterations = iterations_of(loop.vars, loop.extents, loop.body)
-    number = np.arange(next(iter(iterations.values())).size)
-    doing = number if threads is None else threads[tuple(iterations[var] for var in loop.vars)]
-    for store, conditions in conditional(loop.body, ()):
-        if any(store is one for one in sums_in(loop, "shared")):
-            held = [np.broadcast_to(may_hold(one, iterations), number.shape) for one in conditions]
-            at = np.flatnonzero(np.all(held, axis=0)) if held else number
-            some = {var: line[at] for var, line in iterations.items()}
-            if len(set(doing[at].tolist())) > 1 and is_of_another(store, store, some, doing[at], unknown=True):
-                yield store
+    for store, _, (some, number) in _sums_coming(loop, "shared"):
+        doing = number if threads is None else threads[tuple(some[var] for var in loop.vars)]
+        if is_of_another(store, store, (some, doing), loop.body, unknown=True):
+            yield store
+
+
+def _sums_coming(loop: Parallel, *scopes: str) -> Iterator[tuple[Store, tuple[Expr, ...], Iterations]]:
+    sums = [one for scope in scopes for one in sums_in(loop, scope)] if 0 not in loop.extents else []
+    for store, conditions in conditional(loop.body, ()) if sums else ():
+        if any(store is one for one in sums):
+            yield store, conditions, coming(loop, conditions)
 
 
 def conditional(node: object, conditions: tuple[Expr, ...]) -> Iterator[tuple[Store, tuple[Expr, ...]]]:
@@ -115,79 +140,89 @@ def conditional(node: object, conditions: tuple[Expr, ...]) -> Iterator[tuple[St
             yield from conditional(child, conditions)
 
 
-def iterations_of(variables: Sequence[Var], extents: Sequence[Extent], body: Seq) -> dict[Var, np.ndarray]:
-    """The loop's variables, and names of what they decide, in each iteration, or a long loop's first and last ones."""
-    ends = [extent if isinstance(extent, int) else 1 for extent in extents]
-    sizes = list(ends)
+def iterations_of(variables: Sequence[Var], extents: Sequence[Extent], body: Seq, unknown: int = 1) -> Iterations:
+    """The variables of the loop and of those in its body, and names of what they decide, in each iteration, or a long
+    loop's first and last ones; a loop of `unknown` length has so many."""
+    stops = (extent if isinstance(extent, int) else unknown for extent in extents)
+    axes = {var: range(stop) for var, stop in zip(variables, stops, strict=True)}
+    for loop in find(body, For):
+        if isinstance(loop.start, Const) and isinstance(loop.step, Const):
+            stop = int(loop.stop.value) if isinstance(loop.stop, Const) else unknown
+            axes[loop.var] = range(int(loop.start.value), stop, int(loop.step.value))
+    sizes = [len(axis) for axis in axes.values()]
     while math.prod(sizes) > MOST_ITERATIONS:
         sizes[sizes.index(max(sizes))] //= 2
-    lines = [np.r_[0 : size - size // 2, end - size // 2 : end] for size, end in zip(sizes, ends, strict=True)]
-    found = {var: line.ravel() for var, line in zip(variables, np.meshgrid(*lines, indexing="ij"), strict=True)}
+    lines = [
+        np.r_[0 : size - size // 2, len(axis) - size // 2 : len(axis)] * axis.step + axis.start
+        for size, axis in zip(sizes, axes.values(), strict=True)
+    ]
+    found = {var: line.ravel() for var, line in zip(axes, np.meshgrid(*lines, indexing="ij"), strict=True)}
     for node in find(body, Let):
         value = over_threads(node.value, found)
         if value is not None:
             found[node.var] = np.broadcast_to(value, math.prod(sizes))
-    return found
+    outer = math.prod(sizes[: len(extents)])
+    return found, np.repeat(np.arange(outer), math.prod(sizes[len(extents) :]))
 
 
-def is_of_another(
-    load: Load | Store, store: Store, iterations: Mapping[Var, np.ndarray], number: np.ndarray, unknown: bool = False
-) -> bool:
+def coming(loop: Parallel, conditions: Sequence[Expr]) -> Iterations:
+    """The iterations for which conditions may hold."""
+    iterations, number = iterations_of(loop.vars, loop.extents, loop.body, MOST_ITERATIONS)
+    at = np.full(number.shape, True)
+    for one in conditions:
+        at &= may_hold(one, iterations)
+    return {var: line[at] for var, line in iterations.items()}, number[at]
+
+
+def spelled_out(node: Node, body: Seq) -> Node:
+    """A place or a value without names that a loop's body gives to values."""
+    names = {one.var: one.value for one in find(body, Let)}
+    while {*find(node, Var)} & names.keys():
+        node = substitute(node, names)
+    return node
+
+
+def is_of_another(load: Load | Store, store: Store, come: Iterations, body: Seq, unknown: bool = False) -> bool:
     """Whether what some iteration reads is certainly what another one, of another number, stores to; `unknown` where
     only the program's numbers tell."""
+    iterations, number = come
+    if (number == number[:1]).all():
+        return False
     places = np.zeros(2 * number.size, np.int64)
+    changing: set[Var | Buffer] = {*iterations, *(one.var for one in find(body, For))}
+    changing |= {root(one.buffer) for one in find(body, Allocate, Store)}
+    outside = dict[object, Numbers]()
     for pair in zip(store.indices, load.indices, strict=True):
-        values = [over_threads(index, iterations) for index in pair]
-        if any(value is None for value in values):  # what comes from outside is no matter where it is the same in both
-            sums = [linear(index) or ({}, index) for index in pair]
-            inner = [[(by, iterations[var]) for var, by in terms.items() if var in iterations] for terms, _ in sums]
-            outer = [{var: by for var, by in terms.items() if var not in iterations} for terms, _ in sums]
-            if outer[0] != outer[1] or any(isinstance(constant, Expr) for _, constant in sums):
-                return unknown
-            values = [sum((by * one for by, one in of), sums[at][1]) for at, of in enumerate(inner)]
-        both = np.concatenate([np.broadcast_to(value, number.size).astype(np.int64) for value in values])
-        places = np.unique(places * (np.ptp(both) + 1) + both - both.min(), return_inverse=True)[1]
+        values = [_along(spelled_out(index, body), iterations, changing, outside) for index in pair]
+        if any(value is None for value in values):
+            if unknown:
+                continue
+            return False
+        both = np.concatenate([np.broadcast_to(np.asarray(value, np.int64), number.size) for value in values])
+        places = places * both.size + np.unique(both, return_inverse=True)[1]
+        places = np.unique(places, return_inverse=True)[1]
     written, read = np.split(places, 2)
     writer = np.full(places.max() + 1, -1)
     writer[written] = number
     return bool(((writer[read] >= 0) & (writer[read] != number)).any())
 
 
-class _Search:
-    def __init__(self, moving: Sequence[Var], own: set[Buffer], changing: set[Buffer]) -> None:
-        self.moving, self.own, self.changing = moving, own, changing
-        self.named: dict[Var, frozenset[Var]] = {}
-        self.begun: set[Buffer] = set()
-        """What iterations store to before they read it: scalars and arrays of threads serve each of them."""
+def _along(
+    index: Expr, iterations: Mapping[Var, np.ndarray], changing: Set[Var | Buffer], outside: dict[object, Numbers]
+) -> Numbers | None:
+    """An index in each iteration; None where the program's numbers tell.
 
-    def visit(self, statement: Statement, asked: frozenset[Var]) -> None:
-        """Look through a statement that runs under conditions on the variables `asked`."""
-        if isinstance(statement, Let):
-            self.named[statement.var] = self._on(statement.value)
-        elif isinstance(statement, If):
-            asked |= self._on(statement.condition)
-        elif isinstance(statement, Store) and statement.buffer not in self.own:
-            self._check(statement, asked)
-        for child in children(statement):
-            if isinstance(child, Statement):
-                self.visit(child, asked)
-
-    def _check(self, store: Store, asked: frozenset[Var]) -> None:
-        place = frozenset[Var]().union(*map(self._on, store.indices))
-        value = self._on(store.value)
-        reads = any(node.buffer is store.buffer for node in find(store.value, Load))
-        grows, differs = reads and store.buffer not in self.begun, store.buffer.scope in OF_THE_BLOCK
-        self.begun.add(store.buffer)
-        for var in self.moving:
-            if var not in place and var not in asked and (grows or (differs and var in value)):
-                raise IterationsCollide(var.name, store.buffer.name, span=store.span)
-
-    def _on(self, value: Expr) -> frozenset[Var]:
-        """The loop's variables that may decide a value; all of them where it is a scalar's that the loop changes."""
-        found: set[Var] = set()
-        for node in walk(value):
-            if isinstance(node, Var):
-                found |= self.named.get(node, frozenset((node,)))
-            elif isinstance(node, Load) and node.buffer.scope not in OF_THE_BLOCK and node.buffer in self.changing:
-                found.update(self.moving)
-        return frozenset(found)
+    What comes from outside of the loop is some large number: strides are taken for those of places that differ.
+    """
+    found = over_threads(index, iterations)
+    if found is not None:
+        return found
+    if not changing & {*find(index, Var), *(root(one.buffer) for one in find(index, Load))}:
+        return outside.setdefault(key(index), np.random.default_rng(len(outside)).integers(1 << 40))
+    if isinstance(index, Cast) and index.dtype.kind == "int" and index.dtype.bits >= 32:
+        return _along(index.value, iterations, changing, outside)
+    if not isinstance(index, Binary) or index.op not in SUMS:
+        return None
+    parts = [_along(one, iterations, changing, outside) for one in (index.left, index.right)]
+    left, right = (None if one is None else np.int64(one) for one in parts)
+    return None if left is None or right is None else binary(index.op, left, right, INT64)

@@ -7,15 +7,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tilewright import ops
 from tilewright.interpreter.iterations import told_apart
-from tilewright.interpreter.over_threads import may_hold
 from tilewright.ir import INT32, find, key, put, root, substitute
 from tilewright.ir import nodes as ir
 from tilewright.ir import variables as variables_in
-from tilewright.language.collisions import OF_THE_BLOCK, conditional, is_of_another, iterations_of
+from tilewright.language.collisions import OF_THE_BLOCK, coming, conditional, is_of_another, spelled_out
 from tilewright.language.reducers import OPERATIONS, neutral
 from tilewright.ops.atomic import atomic_call
 from tilewright.ops.base import zero
@@ -36,6 +33,7 @@ class Sum:
     operation : between what was there and `added`, in their dtype.
     place : of the element, by the loop's variables and what is there before the loop.
     along : the axes of the loop that do not move it.
+    atomic : whether memory has an operation for it.
     stored : the element's new value from the result of the operation.
     """
 
@@ -44,6 +42,7 @@ class Sum:
     added: ir.Expr
     place: ir.Region
     along: tuple[int, ...]
+    atomic: bool
     stored: Callable[[ir.Expr], ir.Expr]
 
 
@@ -54,20 +53,18 @@ def reduced(loop: ir.Parallel, threads: int) -> list[ir.Statement]:
     the variables that do not move the element become serial loops inside.
     """
     sums = list(_sums(loop))
+    meeting = {one.store: _atomically(one, one.place, one.added) for one in sums if not one.along}
+    if meeting:
+        return reduced(replace(loop, body=put(loop.body, meeting)), threads)
     if not sums:
         return [loop]
     extents = ir.known(loop.extents)
     size = math.inf if extents is None else math.prod(extents)
-    if any(one.along for one in sums) and (
-        size > MOST_OF_A_THREAD * threads or any(one.operation not in KINDS for one in sums)
-    ):
-        return [loop] if len({one.along for one in sums}) > 1 else [_in_order(loop, sums[0].along)]
+    if size > MOST_OF_A_THREAD * threads or any(one.operation not in KINDS for one in sums):
+        return [loop] if len({one.along for one in sums}) > 1 else reduced(_in_order(loop, sums[0].along), threads)
     before, behind = list[ir.Statement](), list[ir.Statement]()
     places = dict[ir.Statement, ir.Statement]()
     for one in sums:
-        if not one.along:
-            places[one.store] = _atomically(one, one.place, one.added)
-            continue
         each = ir.Buffer(f"{one.store.buffer.name}_each", loop.extents, one.added.dtype, "fragment")
         old = ir.load(each, *loop.vars)
         everywhere = one.store in loop.body.statements
@@ -92,7 +89,8 @@ def _folded(one: Sum, each: ir.Buffer, loop: ir.Parallel) -> list[ir.Statement]:
     vars = tuple(ir.Var(var.dtype, var.name) for var in loop.vars)
     total = ir.load(each, *(ir.const(0) if axis in one.along else var for axis, var in enumerate(vars)))
     place = substitute(one.place, dict(zip(loop.vars, vars)))
-    if told_apart(place.starts, [var for axis, var in enumerate(vars) if axis not in one.along]):
+    kept = [var for axis, var in enumerate(vars) if axis not in one.along]
+    if not one.atomic or told_apart(place.starts, kept, loop.body):
         was = ir.cast(ir.load(place.buffer, *place.starts), total.dtype)
         value = one.stored(ir.binary(one.operation, was, total))
         body: ir.Statement = ir.Store(place.buffer, place.starts, value, span=span)
@@ -146,28 +144,30 @@ def _sum(loop: ir.Parallel, store: ir.Store, conditions: Sequence[ir.Expr]) -> S
         casts, node = [node.dtype, *casts], node.value
     ways = ((way, found) for way in (*KINDS, "mul") if (found := _beside(node, way, store)))
     operation, added = next(ways, ("", None))
-    place = ir.Region(store.buffer, store.indices, (1,) * len(store.indices))
-    names = {one.var: one.value for one in find(loop.body, ir.Let)}
-    while variables_in(place) & names.keys():
-        place = substitute(place, names)
+    place = spelled_out(ir.Region(store.buffer, store.indices, (1,) * len(store.indices)), loop.body)
     changing = {root(one.buffer) for one in find(loop.body, ir.Allocate, ir.Store)}
     moved, inner = variables_in(place), {one.var for one in find(loop.body, ir.For)}
     known = not moved & inner and all(root(one.buffer) not in changing for one in find(place, ir.Load))
-    if store.buffer.scope not in OF_THE_BLOCK or not added or not known or 0 in loop.extents:
+    if store.buffer.scope not in OF_THE_BLOCK or not added or 0 in loop.extents:
         return None
     moving = [var for var, size in zip(loop.vars, loop.extents) if size != 1]
-    along = tuple(axis for axis, var in enumerate(loop.vars) if var in moving and var not in moved)
-    alike = operation in KINDS and store.buffer.scope != "fragment" and not casts
-    if not along and (not alike or told_apart(store.indices, moving)):
+    along = tuple(axis for axis, var in enumerate(loop.vars) if known and var in moving and var not in moved)
+    total = _total(operation, added)
+    atomic = operation in KINDS and _is_atomic(operation, place, [total.dtype, *casts])
+    if not along and (not atomic or told_apart(place.starts, moving, loop.body)):
         return None
     moved_by = replace(store, indices=tuple(var for var in loop.vars if var in moved)) if along else store
-    come = _coming(loop, conditions)
-    number = np.arange(come[loop.vars[0]].size)
-    if number.size < 2 or not is_of_another(moved_by, moved_by, come, number):
+    if not is_of_another(moved_by, moved_by, coming(loop, conditions), loop.body, unknown=True):
         return None
-    return Sum(
-        store, operation, _total(operation, added), place, along, lambda value: functools.reduce(ir.cast, casts, value)
-    )
+    return Sum(store, operation, total, place, along, atomic, lambda value: functools.reduce(ir.cast, casts, value))
+
+
+def _is_atomic(operation: str, place: ir.Region, dtypes: Sequence[ir.DType]) -> bool:
+    """Whether memory combines elements with numbers of the first of `dtypes`, with the others' roundings."""
+    if any(ops.Atomic(place, ir.const(0), operation).check()) or any(one.bits < place.dtype.bits for one in dtypes):
+        return False
+    floats = {one.is_float for one in (place.dtype, *dtypes)}
+    return floats == {True} or (operation == "add" and floats == {False}) or {*dtypes} == {place.dtype}
 
 
 def _total(operation: str, added: Sequence[ir.Expr]) -> ir.Expr:
@@ -197,11 +197,3 @@ def _beside(node: ir.Expr, operation: str, store: ir.Store) -> list[ir.Expr] | N
             if others is not None and (node.op == operation or side is node.left):
                 return [*others, other if node.op == operation else ir.binary("sub", zero(other.dtype), other)]
     return None
-
-
-def _coming(loop: ir.Parallel, conditions: Sequence[ir.Expr]) -> dict[ir.Var, np.ndarray]:
-    """The iterations for which conditions may hold; a loop of unknown length has two."""
-    extents = [2 if isinstance(size, ir.Expr) else size for size in loop.extents]
-    iterations = iterations_of(loop.vars, extents, loop.body)
-    held = [np.broadcast_to(may_hold(one, iterations), iterations[loop.vars[0]].shape) for one in conditions]
-    return {var: line[np.all(held, axis=0)] if held else line for var, line in iterations.items()}
