@@ -161,8 +161,7 @@ def iterations_of(variables: Sequence[Var], extents: Sequence[Extent], body: Seq
         value = over_threads(node.value, found)
         if value is not None:
             found[node.var] = np.broadcast_to(value, math.prod(sizes))
-    outer = math.prod(sizes[: len(extents)])
-    return found, np.repeat(np.arange(outer), math.prod(sizes[len(extents) :]))
+    return found, np.arange(math.prod(sizes[: len(extents)])).repeat(math.prod(sizes[len(extents) :]))
 
 
 def coming(loop: Parallel, conditions: Sequence[Expr]) -> Iterations:
@@ -195,9 +194,9 @@ def is_of_another(load: Load | Store, store: Store, come: Iterations, body: Seq,
     for pair in zip(store.indices, load.indices, strict=True):
         values = [_along(spelled_out(index, body), iterations, changing, outside) for index in pair]
         if any(value is None for value in values):
-            if unknown:
-                continue
-            return False
+            if not unknown:
+                return False
+            continue  # other indices may keep them apart
         both = np.concatenate([np.broadcast_to(np.asarray(value, np.int64), number.size) for value in values])
         places = places * both.size + np.unique(both, return_inverse=True)[1]
         places = np.unique(places, return_inverse=True)[1]

@@ -84,8 +84,8 @@ def Parallel(
     """Element-wise work of the whole block: ``for i, j in T.Parallel(64, 32)``; iterations run in any order.
 
     Sums, products, maxima and minima in an element that several iterations share, ``s[i] += x[i, j]``, have what all of
-    them add. Where numbers of the program alone decide which iterations share one, ``s[I[i]] += 1``, write
-    `atomic_add`.
+    them add. Where numbers decide which iterations share one, ``s[I[i]] += 1``, sums are made by `atomic_add`, and what
+    memory has no operation for is refused. Where no two share one, ``old = s[I[i]]`` and ``s[I[i]] = old + 1`` is plain.
 
     Parameters
     ----------

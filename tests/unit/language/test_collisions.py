@@ -124,7 +124,7 @@ def test_what_does_not_collide_is_traced(how):
     traced(how)
 
 
-@pytest.mark.parametrize("how", ["a list", "a sum"])
+@pytest.mark.parametrize("how", ["two statements", "a sum"])
 def test_equal_changes_of_one_element_are_found_where_the_program_runs(how):
     """All of them read the old number and stored one and the same: the interpreter said 1 where processors said 16."""
 
@@ -132,13 +132,52 @@ def test_equal_changes_of_one_element_are_found_where_the_program_runs(how):
     def program(I: T.Tensor((8,), "int32"), B: T.Tensor((16,), "int32"), one: T.int32):
         with T.Kernel(1, threads=32):
             for i, j in T.Parallel(8, 8):
-                if how == "a list":
-                    B[I[(i + j) % 8]] += 1
+                if how == "two statements":
+                    old = B[I[(i + j) % 8]]
+                    B[I[(i + j) % 8]] = old + 1
                 else:
                     B[i * one + j] += 1
 
     with pytest.raises(DependentIterations):
         tilewright.compile(program, target="cpu").interpret(np.zeros(8, np.int32), np.zeros(16, np.int32), 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        (lambda B, I, i, n: B.__setitem__(I[i], B[I[i]] * 2), True),
+        (lambda B, I, i, n: B.__setitem__(I[i], B[I[i]] * 2 + 1), True),
+        (lambda B, I, i, n: B.__setitem__(i // 4, B[i // 4] * 2 + 1), True),
+        (lambda B, I, i, n: B.__setitem__(i % n, B[i % n] * 2), True),
+        (lambda B, I, i, n: B.__setitem__(I[i], B[I[i]] + B[i]), True),  # the sums are read besides
+        (lambda B, I, i, n: B.__setitem__(I[n] + i, B[I[n] + i] * 2), False),
+        (lambda B, I, i, n: B.__setitem__(i // 4 * n + i % 4, B[i // 4 * n + i % 4] * 2), False),
+        (lambda B, I, i, n: B.__setitem__(i // 4 * 4 + i % 4, B[i // 4 * 4 + i % 4] * 2), False),
+    ],
+)
+def test_changes_without_an_atomic_are_refused_where_places_may_be_those_of_several(change, refused):
+    def function(I: T.Tensor((16,), "int32"), B: T.Tensor((64,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                change(B, I, i, n)
+
+    with pytest.raises(IterationsDepend, match=r"read.* `old = B\[\.\.\.\]`") if refused else contextlib.nullcontext():
+        T.prim_func(function)
+
+
+@pytest.mark.parametrize(("apart", "first", "refused"), [(4, 0, False), (3, 0, True), (3, 14, True), (3, 15, False)])
+def test_loops_within_an_iteration_and_its_conditions_are_looked_at(apart, first, refused):
+    """`B[i + k]` passed for places of its own, as did what stands under a condition: each machine had its numbers."""
+
+    def function(B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                if i >= first:
+                    for k in T.serial(4):
+                        B[i * apart + k] *= 2
+
+    with pytest.raises(IterationsDepend) if refused else contextlib.nullcontext():
+        T.prim_func(function)
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,66 @@ def test_places_that_the_variables_share_or_numbers_decide(how, target):
     check(program, target, (numbers, b, c), (numbers, b, expected))
 
 
+SCATTERED = ("a sum", "wider", "a difference", "greatest", "a choice", "a remainder", "several", "neighbours", "a name")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("scope", ["shared", "global"])
+@pytest.mark.parametrize(
+    ("how", "dtype"),
+    [*((how, "float32") for how in SCATTERED), ("a sum", "float16"), ("wider", "float16"), ("greatest", "int32")],
+)
+def test_sums_at_places_that_numbers_decide(how, dtype, scope, target):
+    """Threads overtook each other's sums, and the interpreter, which said so, took none."""
+
+    @T.prim_func
+    def program(I: T.Tensor((96,), "int32"), X: T.Tensor((96,), dtype), B: T.Tensor((8,), dtype), n: T.int32):
+        with T.Kernel(1, threads=32):
+            s = B if scope == "global" else T.alloc_shared((8,), dtype)
+            if scope == "shared":
+                T.copy(B, s)
+            for i in T.Parallel(96):
+                if how == "a sum":
+                    s[I[i]] += X[i]
+                elif how == "wider":
+                    s[I[i]] += T.cast(X[i], "float32")
+                elif how == "a difference":
+                    s[I[i]] -= X[i]
+                elif how == "greatest":
+                    s[I[i]] = T.max(s[I[i]], X[i])
+                elif how == "a choice":
+                    s[I[i]] = T.if_then_else(X[i] > 0, s[I[i]] + X[i], s[I[i]])
+                elif how == "a remainder":
+                    s[i % n] += X[i]
+                elif how == "a name":
+                    place = T.alloc_var("int32")
+                    place = I[i]
+                    s[place] += X[i]
+                else:
+                    for k in T.serial(2):
+                        s[i // 16 + k if how == "neighbours" else (I[i] + k) % 8] += X[i]
+            if scope == "shared":
+                T.copy(s, B)
+
+    random = np.random.default_rng(3)
+    numbers, x, b = (
+        random.integers(0, 8, 96).astype(np.int32),
+        whole_numbers(96, dtype=dtype),
+        whole_numbers(8, dtype=dtype),
+    )
+    places = {"a remainder": np.arange(96) % 5, "neighbours": np.arange(96) // 16}.get(how, numbers)
+    expected = b.astype(np.float64)
+    combine = {"greatest": np.maximum, "a difference": np.subtract}.get(how, np.add)
+    combine.at(expected, places, np.maximum(x, 0) if how == "a choice" else x)
+    if how in ("several", "neighbours"):
+        np.add.at(expected, (places + 1) % 8, x)
+    kernel = tilewright.compile(program, target=target)
+    for run in (kernel.interpret, kernel if target == "cpu" else kernel.emulate):
+        found = b.copy()
+        run(numbers, x, found, 5)
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_sums_of_a_product_that_lies_in_fragments(target):
     @T.prim_func
