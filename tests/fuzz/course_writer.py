@@ -254,6 +254,9 @@ class Courses(SeldomStatements):
             return
         tile = self.pick(tiles)
         assert tile.range is not None
+        if tile.dtype in ("int32", "float32") and max(map(abs, tile.range)) < 1000 and self.chance(0.3):
+            self.summed_by_number(tile)
+            return
         rows = self.given(self.random.permutation(tile.shape[0]), "int32")
         into, lead = (self.new_tile(tile.shape, tile.dtype, "shared"), "") if self.chance(0.4) else (None, "")
         if into is None:
@@ -269,6 +272,17 @@ class Courses(SeldomStatements):
         if into.scope == "shared":
             self.wrote(into, tile.range)
         self.feature("course", "scattered", tile.scope, into.scope)
+
+    def summed_by_number(self, tile: Tile) -> None:
+        """Every row of a tile is added to one that a tensor names: to some rows several."""
+        into = self.tensor((self.blocks, *((self.grid_y,) if self.grid_y > 1 else ()), *tile.shape), tile.dtype, (0, 2))
+        rows = self.given(self.random.integers(0, tile.shape[0], tile.shape[0]), "int32")
+        sign = self.pick(("+", "-"))
+        self.emit(
+            f"for i, j in T.Parallel({tile.shape[0]}, {tile.shape[1]}):",
+            f"    {into.name}[{self.block_place()}, {rows}[i], j] {sign}= {tile.name}[i, j]",
+        )
+        self.feature("course", "summed by number", tile.scope, sign)
 
     def passed_by(self) -> None:
         """Threads hand values on before a jump and behind it: who jumps passes by what stands behind."""
