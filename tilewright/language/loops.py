@@ -85,7 +85,7 @@ def Parallel(
 
     Sums, products, maxima and minima in an element that several iterations share, ``s[i] += x[i, j]``, have what all of
     them add. Where numbers decide which iterations share one, ``s[I[i]] += 1``, sums are made by `atomic_add`, and what
-    memory has no operation for is refused. Where no two share one, ``old = s[I[i]]`` and ``s[I[i]] = old + 1`` is plain.
+    memory has no operation for is refused. Where no two do, ``old = s[I[i]]`` and ``s[I[i]] = old + 1`` is plain.
 
     Parameters
     ----------
