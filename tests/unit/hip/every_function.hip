@@ -146,7 +146,12 @@ every_function(const float* floats, const uint32_t* words, double* numbers, uint
   const auto each = [&](auto& fragment, int size, auto make) { for (int i = 0; i < size; ++i) fragment[i] = make(i); };
   const auto clear = [&] { for (int i = 0; i < 256 / TW_WARP_SIZE; ++i) { sum[i] = float(i + t); total[i] = i - t; } };
   const auto show = [&] { for (int i = 0; i < 256 / TW_WARP_SIZE; ++i) { put(sum[i]); give(total[i]); } };
-  const auto small = [&](int i) { return float(int32_t(words[(t * 8 + i) % 512] % 9) - 4); };
+#if defined(TW_GFX1100)
+  const int own = t & ~16;   // both halves of a wave hold the same operands
+#else
+  const int own = t;
+#endif
+  const auto small = [&](int i) { return float(int32_t(words[(own * 8 + i) % 512] % 9) - 4); };
 #define TW_INTO_HALF(NAME, ND, N) { tw::Fragment<tw::half, N> left, right; tw::Fragment<tw::half, ND> halves; each(left, N, [&](int i) { return tw::convert<tw::half>(small(i)); }); each(right, N, [&](int i) { return tw::convert<tw::half>(small(i + 99)); }); each(halves, ND, [&](int i) { return tw::convert<tw::half>(float(i + t)); }); tw::NAME##_into_half(halves, left, right); for (int i = 0; i < ND; ++i) give(halves[i].bits); }
 #if TW_WARP_SIZE == 64
 #define TW_HALVES TW_INTO_HALF(mfma_m16n16k16, 4, 4) TW_INTO_HALF(mfma_m16n16k32, 4, 8)
