@@ -247,3 +247,34 @@ def test_features_of_this_machine_can_be_left_out() -> None:
     assert without.features == host().features - set(AMX) and without.cores == host().cores
     with pytest.raises(UnknownTarget, match=r"unknown .* feature 'amx_fp8'"):
         arch({"arch": "native-amx_fp8"})
+
+
+def shifted_by_floats(M: int, N: int, K: int) -> Any:
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), "uint8"),
+        B: T.Tensor((N, K), "int8"),
+        Z: T.Tensor((M,), "float32"),
+        C: T.Tensor((M, N), "float32"),
+    ):
+        with T.Kernel(1, threads=1) as _:
+            a, b = T.alloc_shared((M, K), "uint8"), T.alloc_shared((N, K), "int8")
+            c = T.alloc_fragment((M, N), "float32")
+            T.clear(c)
+            T.copy(A, a)
+            T.copy(B, b)
+            T.gemm(a, b, c, transpose_B=True, shift=Z[0:M])
+            T.copy(c, C)
+
+    return main
+
+
+def test_integers_that_pairs_of_floats_multiply() -> None:
+    """A float shift leaves totals of integers out: bytes become pairs of bfloat16, which is no order of panels."""
+    M, N, K = 16, 32, 64
+    kernel = tilewright.compile(shifted_by_floats(M, N, K), target="cpu -arch=avx512-vnni-bf16")
+    assert "dot2_bf16" in str(kernel.program.final)
+    a, b, z = random((M, K), "uint8", 0), random((N, K), "int8", 1), np.arange(M, dtype=np.float32)
+    c = np.zeros((M, N), np.float32)
+    interpret(kernel.program.final, (a, b, z, c))
+    np.testing.assert_array_equal(c, a.astype(np.float64) @ b.T.astype(np.float64) + z[:, None])

@@ -166,6 +166,8 @@ def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
     stored = instruction.vector if tile.dtype.is_float and gemm.m > FEW_ROWS else tile.dtype
     if instruction.depth == 1 and not gemm.transpose_b and gemm.m <= FEW_ROWS:
         return None  # its rows are vectors of columns already
+    if instruction.depth > 1 and instruction.vector.is_float and not tile.dtype.is_float:
+        return None  # runs of integers become floats one by one
     return PanelLayout(gemm.n, gemm.k, gemm.transpose_b, instruction.lanes, instruction.depth), stored
 
 
