@@ -466,9 +466,9 @@ def test_what_a_configuration_cannot_say_is_told(tmp_path: Path, form: str, said
 def test_what_another_method_says_is_its_own_business(tmp_path: Path) -> None:
     checkpoint_of(tmp_path / "from", "gptq")
     (tmp_path / "from" / "config.json").write_text(
-        json.dumps({"quantization_config": {"quant_method": "exl2", "bits": 4.25}})
+        json.dumps({"quantization_config": {"quant_method": "vptq", "bits": 4.25}})
     )
-    with pytest.raises(InvalidTensor, match="quantised by 'exl2'"):
+    with pytest.raises(InvalidTensor, match="quantised by 'vptq'"):
         convert_checkpoint(tmp_path / "from", tmp_path / "to")
 
 
