@@ -232,7 +232,8 @@ class CpuExpressions(CpuConversions):
         kind = node.function.removeprefix("atomic_")
         values = [self.expression(one) for one in node.operands]
         pointer = self.address(region.buffer, region.starts[0])
-        return self.call(f"tw_atomic_{kind}_{code(region.dtype)}", pointer, *values)
+        shared = region.buffer.scope == "global" or kind in ("load", "store")
+        return self.call(f"tw_{'atomic' if shared else 'own'}_{kind}_{code(region.dtype)}", pointer, *values)
 
     def _vote(self, node: ir.Call) -> Text:
         """Whether any, or every, element of a tile differs from zero."""
