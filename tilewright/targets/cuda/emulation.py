@@ -7,6 +7,12 @@ from tilewright.targets.cuda.headers import DIRECTORIES
 from tilewright.targets.cuda.instructions import WARP, WARPGROUP
 from tilewright.targets.emulation import HOST, WORDS, Vocabulary
 
+_WORDS = {
+    "signal": "mbarrier", "copy": "cp_async", "box": "tma", "gmma": "wgmma", "group": "warpgroup",
+    "load_matrix": "ldmatrix", "store_matrix": "stmatrix", "move_matrix": "movmatrix", "set_registers": "setmaxnreg",
+    "grid_wait": "griddepcontrol_wait", "grid_launch": "griddepcontrol_launch_dependents",
+}  # fmt: skip
+
 CUDA = Vocabulary(
     name="cuda",
     folder=HOST / "cuda",
@@ -23,11 +29,6 @@ CUDA = Vocabulary(
     shared_base=RESERVED_SHARED,
     named_barriers=NAMED_BARRIERS,
     group_warps=WARPGROUP // WARP,
-    words={
-        "signal": "mbarrier", "copy": "cp_async", "box": "tma", "gmma": "wgmma", "group": "warpgroup",
-        "load_matrix": "ldmatrix", "store_matrix": "stmatrix", "move_matrix": "movmatrix",
-        "set_registers": "setmaxnreg", "grid_wait": "griddepcontrol_wait",
-        "grid_launch": "griddepcontrol_launch_dependents",
-    },
-)  # fmt: skip
+    words=_WORDS,
+)
 """The words of `docs/cuda_vocabulary.md`, on a multiprocessor of Hopper."""
