@@ -87,11 +87,18 @@ class OperandPlan:
     offset : what is added to every element of b to bring it into the range of `instruction.vector`
         (offset binary); the product then carries ``offset * sum over k of a``, which is taken off again.
     left_offset : the same for a and `instruction.broadcast`, where the sum is over b.
+    chunk : elements of k after which a total is scaled and added to c; 0 where no gemm is meant.
     """
 
     instruction: DotInstruction
     offset: int = 0
     left_offset: int = 0
+    chunk: int = 0
+
+    def __str__(self) -> str:
+        shifted = ", shifted rows" if self.left_offset else ", a shifted b" if self.offset else ""
+        how = f"{self.instruction.accumulator} on vectors of {self.instruction.lanes} columns{shifted}"
+        return f"{self.instruction.function} in {how}"
 
 
 def match_operands(instruction: DotInstruction, a: DType, b: DType) -> OperandPlan | None:

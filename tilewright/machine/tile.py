@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from tilewright.ir.dtypes import DType
 from tilewright.machine.arch import Arch
-from tilewright.machine.dot import DotInstruction
+from tilewright.machine.dot import DotInstruction, OperandPlan, match_operands
+from tilewright.machine.instructions import REGISTERS
 
 TILES = "tiles"
 """The registers of a matrix unit, as a place."""
@@ -50,6 +51,31 @@ class TileInstruction(DotInstruction):
     def place(self) -> str:
         """Where the accumulator lies, and both operands."""
         return TILES
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan(OperandPlan):
+    """A product by the matrix unit.
+
+    Attributes
+    ----------
+    words : of k, `instruction.depth` elements each, that one instruction takes; they divide a chunk.
+    """
+
+    words: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.instruction.function} on tiles of {self.words * self.instruction.depth} along k"
+
+
+def dot_instructions(arch: Arch) -> tuple[DotInstruction, ...]:
+    """The dot products of vectors that a machine has, best first."""
+    return tuple(one for one in arch.products(DotInstruction) if one.place == REGISTERS)
+
+
+def first_match(a: DType, b: DType, arch: Arch) -> OperandPlan | None:
+    """The machine's best way to multiply an `a` by a `b` in vectors, whatever the gemm."""
+    return next((plan for i in dot_instructions(arch) if (plan := match_operands(i, a, b)) is not None), None)
 
 
 def has_tiles(arch: Arch, dtype: DType) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ops import base
-from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.gemm_plan import ProductPlan
 from tilewright.ops.product import Product
 
 STEP = 4
@@ -59,7 +59,7 @@ class Gemm(Product):
     shift: ir.Region | None = None
     groups: int | None = None
     shift_b: ir.Region | None = None
-    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=ir.UNPRINTED)
+    plan: ProductPlan | None = field(default=None, kw_only=True, metadata=ir.UNPRINTED)
 
     @property
     def is_plain(self) -> bool:

@@ -1,4 +1,4 @@
-"""How matrix instructions execute a gemm: what `select_instructions` puts into its field ``plan``."""
+"""How instructions execute a gemm: what `select_instructions` puts into its field ``plan``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.nodes import Buffer
 from tilewright.layout import REGISTER, THREAD, Layout, repeat, replicate
+from tilewright.machine.dot import OperandPlan
 from tilewright.machine.instructions import MatrixInstruction
 
 
@@ -34,6 +35,10 @@ class GemmPlan:
     words: Buffer | None = None
     transposed: Buffer | None = None
     across: int = 0
+
+    def __str__(self) -> str:
+        kind = "warpgroups" if self.instruction.asynchronous else "warps"
+        return f"{self.instruction.function} on {self.warps_m} x {self.warps_n} {kind}"
 
     @property
     def tiles_m(self) -> int:
@@ -102,3 +107,7 @@ class GemmPlan:
         tile = repeat(tile, 1, self.warps_n, THREAD, self.instruction.threads * self.warps_m)
         tile = replicate(tile, self.warps_m, stride=self.instruction.threads)
         return replicate(tile, self.copies, stride=self.instruction.threads * self.warps_m * self.warps_n)
+
+
+ProductPlan = GemmPlan | OperandPlan
+"""Of a machine with threads, or of a processor: both say their `instruction` and, as text, how it is used."""

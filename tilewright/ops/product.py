@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.ops import base
-from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.gemm_plan import ProductPlan
 from tilewright.ops.rounding import round_float, wrap
 
 POLICIES = ("square", "full_row", "full_col")
@@ -27,8 +27,8 @@ class Product(ir.TileOperator):
     b, c : tiles of two dimensions: ``b`` is (k, n), or (n, k) where `transpose_b`; ``c`` is (m, n).
     clear : whether the old value of c is dropped; a bool or a condition.
     policy : ``"square"``, ``"full_row"`` or ``"full_col"``: how warps share c.
-    plan : how matrix instructions execute it (`select_instructions`); None where threads multiply element by element,
-        and before that is known.
+    plan : how instructions execute it (`select_instructions`); None where it is multiplied element by element, and
+        before that is known.
 
     The sum of one operator is rounded once to c's dtype; integers wrap.
     """
@@ -47,7 +47,7 @@ class Product(ir.TileOperator):
     transpose_b: bool
     clear: bool | ir.Expr
     policy: str
-    plan: GemmPlan | None
+    plan: ProductPlan | None
 
     @property
     def transpose_a(self) -> bool:

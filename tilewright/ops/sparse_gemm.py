@@ -13,7 +13,7 @@ from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, PAIR, expand, group
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32, UINT8
 from tilewright.ops import base
-from tilewright.ops.gemm_plan import GemmPlan
+from tilewright.ops.gemm_plan import ProductPlan
 from tilewright.ops.product import Product
 
 ORDERS = ("rows", "lanes")
@@ -42,7 +42,7 @@ class SparseGemm(Product):
     clear: bool | ir.Expr = False
     policy: str = "square"
     order: str = "rows"
-    plan: GemmPlan | None = field(default=None, kw_only=True, metadata=ir.UNPRINTED)
+    plan: ProductPlan | None = field(default=None, kw_only=True, metadata=ir.UNPRINTED)
 
     @property
     def group(self) -> int:

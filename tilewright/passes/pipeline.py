@@ -115,6 +115,7 @@ PIPELINE: tuple[Step, ...] = (
     Step(join_branches, "early: whoever looks for what fills a tile sees all of it written", _many_threads),
     Step(widen_indices, "before anything computes with indices"),
     Step(simplify, "early: what never runs asks nothing of the passes behind", _one_thread),
+    Step(select_instructions, "before operands are prepared for them", _one_thread),
     Step(begin_at_zero, "before operands move: gemms and what clears their sums stand as the author wrote them",
         _one_thread),
     Step(share_packing, "before tiles are forwarded or laid out: some of them go", _one_thread),

@@ -8,11 +8,11 @@ import pytest
 from cpu_programs import program
 
 from tilewright.ir.dtypes import dtype
+from tilewright.machine import first_match
 from tilewright.machine.dot import MULTIPLY_ADD
 from tilewright.passes.context import Context
 from tilewright.passes.manager import run_passes
 from tilewright.passes.pipeline import PIPELINE
-from tilewright.passes.tile.processors.choose_products import first_match
 from tilewright.targets.base import UnknownTarget
 from tilewright.targets.cpu import arch as cpu
 from tilewright.targets.cpu.arch import (

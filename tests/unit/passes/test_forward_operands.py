@@ -11,6 +11,7 @@ from tilewright.ir import Function, walk
 from tilewright.machine.arch import Arch
 from tilewright.ops import Copy, Decode, Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.passes.tile.processors.forward_operands import SOURCES, forward_operands
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, plan_operand_layouts
 from tilewright.targets.cpu.arch import arch
@@ -48,7 +49,7 @@ def staged(
 
 def forwarded(machine: Arch = MACHINE, **options: Any) -> tuple[Function, Context]:
     context = Context(machine)
-    return forward_operands(staged.trace(**options).function, context), context
+    return forward_operands(select_instructions(staged.trace(**options).function, context), context), context
 
 
 def the_gemm(function: Function) -> Gemm:

@@ -17,6 +17,7 @@ from tilewright.ir.printer import print_program
 from tilewright.passes.context import Context, Pass
 from tilewright.passes.lower.forward_tiles import forward_tiles
 from tilewright.passes.thread.forward_stores import forward_stores
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.passes.tile.processors.forward_operands import forward_operands
 from tilewright.passes.tile.words.forward_locals import forward_locals
 
@@ -45,7 +46,7 @@ PROGRAMS = {
     forward_locals: asked_again.function,
     forward_tiles: documented(forward_tiles),
     forward_stores: documented(forward_stores),
-    forward_operands: staged.trace(rows=16).function,
+    forward_operands: select_instructions(staged.trace(rows=16).function, Context(MACHINE)),
 }
 
 

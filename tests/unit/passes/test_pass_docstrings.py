@@ -14,6 +14,7 @@ from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
 from tilewright.passes.context import Context
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.targets.cpu.arch import arch
 
 EXAMPLE = re.compile(
@@ -42,6 +43,7 @@ def test_docstring(path: str) -> None:
     assert match is not None
     before = parse(textwrap.dedent(match["before"]).strip() + "\n")
     verify(before)
-    made = getattr(module, path.rpartition(".")[2])(before, Context(arch({"arch": "avx512"})))
+    context = Context(arch({"arch": "avx512"}))
+    made = getattr(module, path.rpartition(".")[2])(select_instructions(before, context), context)
     verify(made)
     assert print_program(made).strip() == textwrap.dedent(match["after"]).strip()

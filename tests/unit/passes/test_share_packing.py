@@ -11,6 +11,7 @@ from tilewright.ir import Function, If, Kernel, walk
 from tilewright.kernels.matmul import linear, matmul
 from tilewright.ops import Copy, Gemm
 from tilewright.passes.context import Context
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.passes.tile.processors.forward_operands import SOURCES
 from tilewright.passes.tile.processors.share_packing import share_packing
 from tilewright.targets.cpu.arch import arch
@@ -18,11 +19,15 @@ from tilewright.targets.cpu.arch import arch
 RNG = np.random.default_rng(5)
 
 
+def packed_once(function: Function, context: Context) -> Function:
+    return share_packing(select_instructions(function, context), context)
+
+
 def shared(dtype: str, N: int, K: int, **options: Any) -> Function:
     a, b = np.zeros((8, K), np.float32), np.zeros((K, N), np.float32)
     sums = "int32" if dtype == "int8" else "float32"
     program = matmul.trace(a, b, dtype=dtype, accumulate=sums, out=sums, **options)
-    return share_packing(program.function, Context(arch({"arch": "avx512-vnni"})))
+    return packed_once(program.function, Context(arch({"arch": "avx512-vnni"})))
 
 
 def kernels(function: Function) -> int:
@@ -45,21 +50,22 @@ def test_shifted_rows_are_copied_by_each_block():
 
 def test_packed_weights_are_left_alone():
     function = linear.trace(512, 256).function
-    made = share_packing(function, Context(arch({"arch": "avx512-vnni"})))
+    made = packed_once(function, Context(arch({"arch": "avx512-vnni"})))
     copies = [node for node in walk(made.body) if isinstance(node, Copy)]
     assert kernels(made) == 3  # the product of few rows, the copies of many, their product
     assert [copy.source.buffer.name for copy in copies] == ["A", "W", "c", "A", "W", "c"]
 
 
 def test_a_grid_without_neighbours_is_left_alone():
-    function = linear.trace(96, 256).function
-    assert share_packing(function, Context(arch({"arch": "avx512-vnni"}))) is function
+    context = Context(arch({"arch": "avx512-vnni"}))
+    function = select_instructions(linear.trace(96, 256).function, context)
+    assert share_packing(function, context) is function
 
 
 def test_gemms_know_where_the_tensors_in_shared_tiles_end():
     context = Context(arch({"arch": "avx512-vnni"}))
     a, b = np.zeros((8, 250), np.float32), np.zeros((250, 500), np.float32)
-    made = share_packing(matmul.trace(a, b, dtype="float32", accumulate="float32", out="float32").function, context)
+    made = packed_once(matmul.trace(a, b, dtype="float32", accumulate="float32", out="float32").function, context)
     gemms = [node for node in walk(made.body) if isinstance(node, Gemm)]
     sources = context.facts[SOURCES]
     assert {(sources[gemm.a].buffer.name, sources[gemm.b].buffer.name) for gemm in gemms if gemm.b in sources} == {

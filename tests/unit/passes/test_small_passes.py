@@ -9,10 +9,12 @@ from one_pass import machine, result_of
 
 import tilewright.targets.registry  # noqa: F401  (what machines do by name)
 from tilewright.errors import DivergentWork, GridTooLarge, MissingCapability, PipelinePlanError
+from tilewright.ir.nodes import Function
 from tilewright.ir.printer import print_program
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.passes.context import Context, Pass
 from tilewright.passes.thread.add_dependent_launch import add_dependent_launch
+from tilewright.passes.tile.gemms.select_instructions import select_instructions
 from tilewright.passes.tile.grids.drop_dependent_launch import drop_dependent_launch
 from tilewright.passes.tile.grids.drop_empty_grids import drop_empty_grids
 from tilewright.passes.tile.grids.sync_grid import sync_grid
@@ -158,11 +160,15 @@ def test_tiles_that_nobody_uses() -> None:
     assert declared == {"a", "c", "flat"}
 
 
+def cleared(function: Function, context: Context) -> Function:
+    return begin_at_zero(select_instructions(function, context), context)
+
+
 def test_sums_begin_at_zero_in_a_matrix_unit() -> None:
     expected = ALONE + "    gemm(a=a, b=b, c=c, clear=True)"
-    assert body(begin_at_zero, program(CLEARED + GEMM, ALONE), AMX) == expected
+    assert body(cleared, program(CLEARED + GEMM, ALONE), AMX) == expected
     once = "for k in range(1):\n    " + GEMM
-    assert "clear=True" in body(begin_at_zero, program(CLEARED + once, ALONE), AMX)
+    assert "clear=True" in body(cleared, program(CLEARED + once, ALONE), AMX)
 
 
 @pytest.mark.parametrize("lines", [
@@ -173,11 +179,11 @@ def test_sums_begin_at_zero_in_a_matrix_unit() -> None:
     GEMM + CLEARED,
 ])  # fmt: skip
 def test_sums_that_gemms_do_not_clear(lines: str) -> None:
-    assert body(begin_at_zero, program(lines, ALONE), AMX) == body(lambda one, _: one, program(lines, ALONE))
+    assert body(cleared, program(lines, ALONE), AMX) == body(lambda one, _: one, program(lines, ALONE))
 
 
 def test_dot_products_of_vectors_stay_as_they_are() -> None:
-    assert "clear" not in body(begin_at_zero, program(CLEARED + GEMM, ALONE), CPU)
+    assert "clear" not in body(cleared, program(CLEARED + GEMM, ALONE), CPU)
 
 
 HOSTS: dict[str, tuple[Pass, str, str | None]] = {

@@ -10,7 +10,7 @@ from tilewright.errors import ChannelMisuse
 from tilewright.ir import UINT64, accesses, find
 from tilewright.ir import nodes as ir
 from tilewright.machine.instructions import MatrixInstruction
-from tilewright.ops import CP_ASYNC, SYNC, Copy, LoadAhead, Product
+from tilewright.ops import CP_ASYNC, SYNC, Copy, GemmPlan, LoadAhead, Product
 from tilewright.passes.tile.pipelines.tile_views import reads_tiles, shown_tile
 
 BY_ENGINE = "engine"
@@ -204,4 +204,4 @@ def _by_descriptor(statement: ir.Statement) -> MatrixInstruction | None:
     """The instruction of a gemm, or of a load ahead for one, that reads shared tiles by descriptor; None for other
     statements."""
     plan = statement.plan if isinstance(statement, (Product, LoadAhead)) else None
-    return plan.instruction if plan is not None and plan.instruction.asynchronous else None
+    return plan.instruction if isinstance(plan, GemmPlan) and plan.instruction.asynchronous else None

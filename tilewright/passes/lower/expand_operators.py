@@ -43,7 +43,7 @@ class _Expand(Rewriter):
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Statement:
         self.threads = math.prod(kernel.threads)
-        self.products = [(gemm, gemm.plan) for gemm in find(kernel.body, Product) if gemm.plan is not None]
+        self.products = [(gemm, gemm.plan) for gemm in find(kernel.body, Product) if isinstance(gemm.plan, GemmPlan)]
         self.asynchronous = {gemm.c.buffer for gemm, plan in self.products if plan.instruction.asynchronous}
         made: ir.Statement = self.generic(kernel)
         return made

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from tilewright.ir.dtypes import FLOAT32, UINT8, UINT64, dtype
 from tilewright.ir.nodes import Call, Expr, Let, Load, Seq, Statement, Store, Var, binary, const, index_binary
 from tilewright.machine.dot import OperandPlan
+from tilewright.machine.tile import dot_instructions, first_match
 from tilewright.ops import Decode, static_extents
 from tilewright.passes.context import Context
 from tilewright.passes.rows import unproven_beginning
-from tilewright.passes.tile.processors.choose_products import dot_instructions, first_match
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand, physical_operand
 from tilewright.targets.cpu.multiplicands import PanelRight
 from tilewright.targets.cpu.operands import inside

@@ -1,4 +1,4 @@
-"""`T.gemm` on a CPU: the choice of an instruction, and the loops around its micro-kernels."""
+"""`T.gemm` on a CPU by dot products of vectors: the loops around micro-kernels."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import FLOAT32, INT32
-from tilewright.machine.dot import match_operands
-from tilewright.ops import Gemm, accumulator, begin, full_index, get, store_element, zero
-from tilewright.passes.context import Context
-from tilewright.passes.tile.processors.choose_products import accumulates, chunk_of, dot_instructions, shifts_left
+from tilewright.ops import accumulator, begin, full_index, get, store_element, zero
 from tilewright.passes.tile.processors.forward_operands import shift_ends_with
 from tilewright.targets.cpu.microkernels import MicroKernel, each
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
@@ -26,18 +23,6 @@ cache; where rows are few, tiles of their own width suit them better."""
 
 ENOUGH_REGISTERS = 32
 """With fewer, sums beside totals would leave too few of either to cover the latency of an instruction."""
-
-
-def lower_gemm(op: Gemm, context: Context) -> ir.Statement | None:
-    """Micro-kernels for `op`, or None where no instruction of the machine multiplies these types."""
-    for instruction in dot_instructions(context.arch):
-        plan = match_operands(instruction, op.a.dtype, op.b.dtype)
-        if plan is None or not accumulates(instruction, op):
-            continue
-        chunk = chunk_of(op, plan)
-        if chunk is not None:
-            return VectorProduct(op, context, shifts_left(op, plan, context.arch) or plan, chunk).statement()
-    return None
 
 
 @dataclass(frozen=True, slots=True)

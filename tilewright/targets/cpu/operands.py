@@ -43,11 +43,10 @@ class Operands:
     Parameters
     ----------
     plan : how the instruction multiplies them.
-    chunk : elements of k after which a total is scaled and added to c.
     """
 
-    def __init__(self, op: Gemm, context: Context, plan: OperandPlan, chunk: int) -> None:
-        self.op, self.context, self.plan, self.chunk = op, context, plan, chunk
+    def __init__(self, op: Gemm, context: Context, plan: OperandPlan) -> None:
+        self.op, self.context, self.plan, self.chunk = op, context, plan, plan.chunk
         self.lanes = plan.instruction.lanes
         self.before: list[ir.Statement] = []
         self.sums: ir.Buffer | None = None

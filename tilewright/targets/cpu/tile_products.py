@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tilewright.ir import nodes as ir
+from tilewright.machine import OperandPlan, TilePlan
 from tilewright.ops import Gemm, full_index, kept_axes
 from tilewright.passes.context import Context
-from tilewright.passes.tile.processors.choose_products import TilePlan, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import PhysicalOperand
 from tilewright.targets.cpu import tile_registers as registers
-from tilewright.targets.cpu.gemm import VectorProduct, lower_gemm
+from tilewright.targets.cpu.gemm import VectorProduct
 from tilewright.targets.cpu.multiplicands import Left, PanelRight, Right
 from tilewright.targets.cpu.operands import inside
 from tilewright.targets.cpu.tile_registers import LEFT, RIGHT, ROW_BYTES
@@ -28,9 +28,10 @@ ROWS = 16
 
 
 def lower_product(op: Gemm, context: Context) -> ir.Statement | None:
-    """The matrix unit's products where it does `op`, else those of vectors."""
-    plan = tile_plan(op, context.arch)
-    return lower_gemm(op, context) if plan is None else TileProduct(op, context, plan).statement()
+    """The loops of `op`'s plan; None where no instruction of the machine multiplies it."""
+    if isinstance(op.plan, TilePlan):
+        return TileProduct(op, context, op.plan).statement()
+    return VectorProduct(op, context, op.plan).statement() if isinstance(op.plan, OperandPlan) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class TileProduct(VectorProduct):
     """One gemm on its way to products of tiles."""
 
     def __init__(self, op: Gemm, context: Context, plan: TilePlan) -> None:
-        super().__init__(op, context, plan, plan.chunk)
+        super().__init__(op, context, plan)
         self.tiles = plan
         self.step = plan.words * plan.instruction.depth
         """Elements of k of one product."""

@@ -96,7 +96,7 @@ class WarpProduct(ABC, Generic[G]):
     @classmethod
     def lower(cls, gemm: G, context: Context) -> ir.Statement | None:
         """The thread code of a product that has a plan whose instructions are waited for at once."""
-        if gemm.plan is None or gemm.plan.instruction.asynchronous:
+        if not isinstance(gemm.plan, GemmPlan) or gemm.plan.instruction.asynchronous:
             return None
         return cls(gemm, gemm.plan, context.facts[BLOCK], context.arch).statements()
 

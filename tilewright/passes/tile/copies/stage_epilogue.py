@@ -103,7 +103,7 @@ class _Stage(ScopedRewriter):
         self.accumulators = {
             gemm.c.buffer: gemm.plan
             for gemm in find(kernel.body, Product)
-            if gemm.plan is not None and gemm.plan.instruction.asynchronous and not gemm.plan.is_part
+            if isinstance(gemm.plan, GemmPlan) and gemm.plan.instruction.asynchronous and not gemm.plan.is_part
         }
         for node in find(kernel.body, Copy, ir.Parallel):
             self._follow(node)

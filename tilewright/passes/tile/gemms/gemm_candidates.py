@@ -1,14 +1,20 @@
-"""Ways to execute a gemm by matrix instructions: plans that fit, best first, and why instructions do not fit."""
+"""Ways to execute a gemm on any machine: plans that fit, best first, and why instructions do not fit.
+
+Groups of threads share a tile by matrix instructions; a processor multiplies it by its matrix unit or by dot products
+of vectors (`product_plans`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.ir.nodes import Buffer, Const, Region, is_literal
 from tilewright.layout import PATTERN_ROWS, REGISTER, repeat
-from tilewright.machine import GLOBAL, Arch, MatrixInstruction
-from tilewright.ops import Gemm, GemmPlan, Product, SparseGemm
+from tilewright.machine import GLOBAL, Arch, DotInstruction, MatrixInstruction
+from tilewright.ops import Gemm, GemmPlan, Product, ProductPlan, SparseGemm
+from tilewright.passes.tile.processors.product_plans import operand_plan
 
 METADATA_BYTES = 4
 """Metadata of a step of k is read by the word."""
@@ -22,13 +28,13 @@ be had for less."""
 
 
 Spans = Mapping[Buffer, int]
-Candidate = tuple[GemmPlan | None, str]
-"""A plan, and the reasons against instructions that would be better; None for products by threads."""
+Candidate = tuple[ProductPlan | None, str]
+"""A plan, and the reasons against instructions that would be better; None for products element by element."""
 
 
 def may_start_alone(gemm: Product) -> bool:
     """Whether a gemm that nobody waits for yet may go on while its threads do something else."""
-    instruction = None if gemm.plan is None or gemm.token is not None else gemm.plan.instruction
+    instruction = gemm.plan.instruction if isinstance(gemm.plan, GemmPlan) and gemm.token is None else None
     return instruction is not None and instruction.asynchronous and not instruction.transposes
 
 
@@ -38,44 +44,62 @@ def candidates_of(gemm: Product, threads: int, arch: Arch, by_rows: bool, tiles:
 
     Parameters
     ----------
-    by_rows : warps share the rows of the tile.
-    tiles : shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
+    threads, by_rows, tiles : of machines with threads: those that execute it; whether warps share the rows of the tile;
+        shared tiles that instructions may read by descriptor, with the bytes of their swizzle's span.
     """
     found: list[Candidate] = []
     types = gemm.a.dtype, gemm.b.dtype, gemm.c.dtype
     untried = [one for one in arch.untried_instructions if one.types == types]
     reasons = [f"{one.function}: nobody has run it on {arch.name} yet" for one in untried]
     for instruction in _instructions(gemm, arch):
-        if _is_transposed(gemm, instruction):
-            instruction = instruction.transposing()
-        reason = _unsupported(gemm, instruction, tiles, arch)
-        if reason is None:
-            groups = 0 if threads % instruction.threads else threads // instruction.threads
-            plans = list(
-                _group_plans(gemm, groups, instruction, by_rows, tiles, arch.fragment_registers)
-                if instruction.asynchronous
-                else _warp_plans(gemm, groups, instruction, by_rows)
-            )
+        plans = _plans(gemm, instruction, threads, arch, by_rows, tiles)
+        if isinstance(plans, str):
+            reasons += [f"{instruction.function}: {plans}"] if plans else []
+        else:
             found += [(plan, because(reasons)) for plan in plans]
-            if plans:
-                continue
-            kind = "warpgroups" if instruction.asynchronous else "warps"
-            reason = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}"
-            if not groups:
-                reason = f"{threads} threads are no {kind}"
-        if reason:
-            reasons.append(f"{instruction.function}: {reason}")
     return found or [(None, because(reasons) or f" ({_no_instruction(gemm, arch)})")]
 
 
-def _instructions(gemm: Product, arch: Arch) -> Sequence[MatrixInstruction]:
+def replanned(gemm: Gemm, arch: Arch, a: Region | None = None, b: Region | None = None) -> Gemm:
+    """A processor's gemm with other operands, and the plan for these."""
+    gemm = replace(gemm, a=gemm.a if a is None else a, b=gemm.b if b is None else b)
+    return replace(gemm, plan=candidates_of(gemm, 1, arch, by_rows=False, tiles={})[0][0])
+
+
+def _plans(
+    gemm: Product, one: MatrixInstruction | DotInstruction, threads: int, arch: Arch, by_rows: bool, tiles: Spans
+) -> Sequence[ProductPlan] | str:
+    """The plans with an instruction, or why there is none: empty where the types alone differ."""
+    if isinstance(one, DotInstruction):
+        assert isinstance(gemm, Gemm)
+        plan = operand_plan(gemm, one, arch)
+        return plan if isinstance(plan, str) else [plan]
+    reason = _unsupported(gemm, one, tiles, arch)
+    if reason is not None:
+        return reason
+    groups = 0 if threads % one.threads else threads // one.threads
+    plans = list(
+        _group_plans(gemm, groups, one, by_rows, tiles, arch.fragment_registers)
+        if one.asynchronous
+        else _warp_plans(gemm, groups, one, by_rows)
+    )
+    kind = "warpgroups" if one.asynchronous else "warps"
+    none = f"{groups} {kind} cannot share {gemm.m} x {gemm.n}" if groups else f"{threads} threads are no {kind}"
+    return plans or none
+
+
+def _instructions(gemm: Product, arch: Arch) -> Sequence[MatrixInstruction | DotInstruction]:
     """The machine's instructions, best first: for a left operand in registers those first that take it as results of a
     product lie."""
     if isinstance(gemm, SparseGemm):
-        return arch.sparse_instructions
-    if not in_registers(gemm.a):
-        return arch.products(MatrixInstruction)
-    return sorted(arch.products(MatrixInstruction), key=lambda one: not (one.asynchronous or _follows_results(one)))
+        known: Sequence[MatrixInstruction] = arch.sparse_instructions
+    elif not arch.has_threads:
+        return arch.products(DotInstruction)
+    else:
+        known = arch.products(MatrixInstruction)
+        if in_registers(gemm.a):
+            known = sorted(known, key=lambda one: not (one.asynchronous or _follows_results(one)))
+    return [one.transposing() if _is_transposed(gemm, one) else one for one in known]
 
 
 def _follows_results(instruction: MatrixInstruction) -> bool:

@@ -40,7 +40,7 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir import UINT32, Rewritten, find, holds, substitute, touched
 from tilewright.ir import nodes as ir
-from tilewright.ops import Gemm, LoadAhead
+from tilewright.ops import Gemm, GemmPlan, LoadAhead
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.gemms.gemm_groups import RoleRewriter, conditional
 from tilewright.passes.tile.gemms.overlap_gemms import iterations_of
@@ -86,9 +86,9 @@ class _Roles(RoleRewriter):
         return not changed and all(channel.stages > 1 for channel in released)
 
     def _ahead(self, loop: ir.For, gemm: Gemm, receive: ir.Receive) -> list[ir.Statement]:
-        assert gemm.plan is not None
         token = self.new_group()
         name, plan = gemm.a.buffer.name, gemm.plan
+        assert isinstance(plan, GemmPlan)
         words = ir.Buffer(f"{name}_first", (WORDS,), UINT32, "local")
         transposed = ir.Buffer(f"{name}_transposed", (plan.left_registers,), gemm.a.dtype, "local")
         plan = replace(plan, words=words, transposed=transposed)
@@ -121,4 +121,4 @@ def _count(loop: ir.For, channel: str) -> int:
 
 
 def _is_transposed(gemm: Gemm) -> bool:
-    return gemm.plan is not None and gemm.token is None and gemm.plan.instruction.transposes
+    return isinstance(gemm.plan, GemmPlan) and gemm.token is None and gemm.plan.instruction.transposes

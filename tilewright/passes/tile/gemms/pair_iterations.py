@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tilewright.ir import INT32, UINT32, Allocate, Buffer, Expr, For, Seq, Statement, Store, Var, const, seq, substitute
-from tilewright.ops import Product, SparseGemm
+from tilewright.ops import GemmPlan, Product, SparseGemm
 from tilewright.passes.scoped import fresh
 
 FIRST_TWO = 0x44444444
@@ -51,7 +51,7 @@ def pair_iterations(looped: Callable[[Product], For], gemm: SparseGemm) -> list[
     gemm : one that has a plan.
     """
     plan = gemm.plan
-    assert plan is not None
+    assert isinstance(plan, GemmPlan)
     words = [Buffer(f"places_{parity}", (plan.metadata_words,), UINT32, "local") for parity in (0, 1)]
     made: list[Statement] = []
     for buffer in words:

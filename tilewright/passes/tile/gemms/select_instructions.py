@@ -1,7 +1,8 @@
-"""Chooses how each gemm of a kernel is executed on a machine with threads, and says why nothing better.
+"""Chooses how each gemm of a kernel is executed on a machine, and says why nothing better.
 
-The choice fixes how warps share the tile, and thereby the layouts of accumulators and operands; it is made
-before layouts are inferred and is their anchor.
+With threads, the choice fixes how warps share the tile, and thereby the layouts of accumulators and operands; it is
+made before layouts are inferred and is their anchor. On a processor it is made before operands are prepared for it; a
+pass that gives a gemm other operands there writes the plan for these with them (`gemm_candidates.replanned`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilewright.errors import NotAsynchronous
 from tilewright.ir import WARP, Allocate, Buffer, Function, Kernel, Region, Role, changed, const, find, kernels
 from tilewright.layout import Layout, permuted
 from tilewright.machine import Arch, MatrixInstruction
-from tilewright.ops import Gemm, GemmPlan, Product, SparseGemm
+from tilewright.ops import Gemm, GemmPlan, Product, ProductPlan, SparseGemm
 from tilewright.passes.context import Context
 from tilewright.passes.tile.copies.engine_checks import has_box_layout
 from tilewright.passes.tile.copies.filled_tiles import slot_buffers
@@ -23,18 +24,19 @@ from tilewright.passes.tile.pipelines.tile_views import tile_span
 
 
 def select_instructions(function: Function, context: Context) -> Function:
-    """Give every gemm that matrix instructions can execute its `GemmPlan`.
+    """Give every gemm that instructions can execute its plan.
 
     Raises
     ------
     NotAsynchronous : the author asked for an asynchronous instruction, and none fits.
     """
-    plans: dict[Product, GemmPlan] = {}
+    plans: dict[Product, ProductPlan] = {}
     for kernel in kernels(function):
         threads = gemms_of(kernel)
         for gemm, (plan, refused) in plan_gemms(kernel, context.arch).items():
             what = "sparse gemm" if isinstance(gemm, SparseGemm) else "gemm"
-            if gemm.token is not None and (plan is None or not plan.instruction.asynchronous):
+            started = gemm.token is not None and context.arch.has_threads
+            if started and not (isinstance(plan, GemmPlan) and plan.instruction.asynchronous):
                 raise NotAsynchronous(
                     f"no asynchronous instruction of {context.arch.name} can execute this gemm{refused}",
                     span=gemm.span,
@@ -42,12 +44,10 @@ def select_instructions(function: Function, context: Context) -> Function:
                 )
             if plan is not None:
                 plans[gemm] = plan
-                kind = "warpgroups" if plan.instruction.asynchronous else "warps"
-                said = f"{what}: {plan.instruction.function} on {plan.warps_m} x {plan.warps_n} {kind}{refused}"
-                context.chose(said, gemm.span)
+                context.chose(f"{what}: {plan}{refused}", gemm.span)
             else:
                 context.chose(f"{what}: scalar products{refused}", gemm.span)
-                slow = reason(gemm, refused, context.arch)
+                slow = reason(gemm, refused, context.arch) if context.arch.has_threads else None
                 if slow is not None:
                     tiles = descriptor_tiles(kernel, context.arch.spans)
                     better = advice(gemm, threads[gemm], context.arch, _by_rows(threads), tiles)
@@ -95,7 +95,7 @@ def plan_gemms(kernel: Kernel, arch: Arch) -> dict[Product, Candidate]:
     candidates = {gemm: candidates_of(gemm, threads, arch, by_rows, tiles) for gemm, threads in gemms.items()}
     chosen = {gemm: found[0] for gemm, found in candidates.items()}
     for group in _connected(gemms):
-        demands = [[demanded(gemm, one[0]) if one[0] else {} for one in candidates[gemm]] for gemm in group]
+        demands = [[demanded(gemm, one[0]) for one in candidates[gemm]] for gemm in group]
         positions = agree(demands) if len(group) > 1 else None
         for gemm, position in zip(group, positions or ()):
             if position:
@@ -109,9 +109,9 @@ def _by_rows(gemms: Iterable[Product]) -> bool:
     return any(in_registers(gemm.a) for gemm in gemms)
 
 
-def _not_best(best: GemmPlan | None) -> str:
+def _not_best(best: ProductPlan | None) -> str:
     """Why the best way of a gemm alone is not taken among others."""
-    assert best is not None
+    assert isinstance(best, GemmPlan)
     how = f"{best.instruction.function} on {best.warps_m} x {best.warps_n}"
     return because([f"{how}: another gemm cannot hold the fragment that both use so"])
 
@@ -130,8 +130,10 @@ def _connected(gemms: Iterable[Product]) -> list[list[Product]]:
     return [members for _, members in groups]
 
 
-def demanded(gemm: Product, plan: GemmPlan) -> dict[Buffer, Layout]:
-    """The layouts of a gemm's fragments that a plan asks for."""
+def demanded(gemm: Product, plan: ProductPlan | None) -> dict[Buffer, Layout]:
+    """The layouts of a gemm's fragments that a plan asks for; a processor's asks for none."""
+    if not isinstance(plan, GemmPlan):
+        return {}
     found = {gemm.c.buffer: plan.accumulator()}
     if in_registers(gemm.a):
         found[gemm.a.buffer] = permuted(plan.left(), (1, 0)) if gemm.transpose_a else plan.left()

@@ -38,7 +38,7 @@ from typing import Any
 from tilewright.ir import LEAVING, Rewriter, find, holds, touched, variables, walk
 from tilewright.ir import nodes as ir
 from tilewright.layout import PATTERN_ROWS
-from tilewright.ops import Copy
+from tilewright.ops import Copy, GemmPlan
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.tile.copies.filled_tiles import channel_copies
 from tilewright.passes.tile.gemms.gemm_candidates import Candidate
@@ -171,7 +171,7 @@ def _channel_unsupported(kernel: ir.Kernel, channel: ir.Channel, plans: Mapping[
             continue
         for reader in [node for node in find(role, ir.Statement) if reads_tiles(node, channel.buffers)]:
             plan = plans[reader][0] if reader in plans else None
-            if plan is None or not plan.instruction.asynchronous:
+            if not (isinstance(plan, GemmPlan) and plan.instruction.asynchronous):
                 return "its slots are read by more than asynchronous gemms"
         if any(
             holds(statement, ir.ChannelStatement) and writes_global(statement) for statement in role.body.statements

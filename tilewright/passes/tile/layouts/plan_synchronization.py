@@ -32,7 +32,7 @@ from tilewright.interpreter.over_threads import may_hold, over_threads, thread_i
 from tilewright.interpreter.varying import find_varying
 from tilewright.ir import find, having, header, holds, leaving, perform, performed, root, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.ops import Copy, Product
+from tilewright.ops import Copy, GemmPlan, Product
 from tilewright.passes import Context, map_kernels, plain_loop
 from tilewright.passes.tile.copies.filled_tiles import copies_by_hand, slot_buffers, tiles_by_hand
 from tilewright.passes.tile.copies.gathers import filled_by
@@ -102,7 +102,7 @@ def _synchronize(kernel: ir.Kernel) -> ir.Kernel:
 def _by_descriptor(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     """Shared tiles that asynchronous matrix instructions read."""
     gemms = find(kernel.body, Product)
-    read = [gemm for gemm in gemms if gemm.plan is not None and gemm.plan.instruction.asynchronous]
+    read = [gemm for gemm in gemms if isinstance(gemm.plan, GemmPlan) and gemm.plan.instruction.asynchronous]
     buffers = {region.buffer for gemm in read for region in (gemm.a, gemm.b)}
     return frozenset(buffer for buffer in buffers if buffer.scope == "shared")
 

@@ -21,20 +21,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir import Buffer, For, Function, Pipelined, Rewriter, Seq, Statement, is_literal, mentioned, put
+from tilewright.machine import TilePlan
 from tilewright.ops import Fill, Gemm
 from tilewright.passes.context import Context
-from tilewright.passes.tile.processors.choose_products import tile_plan
 
 
 def begin_at_zero(function: Function, context: Context) -> Function:
     """Leave out what clears the sums of single gemms of the matrix unit."""
-    return function.with_body(_Clears(context)(function.body))
+    return function.with_body(_Clears()(function.body))
 
 
 class _Clears(Rewriter):
-    def __init__(self, context: Context) -> None:
-        self.context = context
-
     def visit_Seq(self, seq: Seq) -> Seq:
         statements = list(seq.statements)
         changed = False
@@ -44,7 +41,7 @@ class _Clears(Rewriter):
             cleared = statement.destination.buffer
             user = next((i for i in range(place + 1, len(statements)) if cleared in mentioned(statements[i])), None)
             gemm = None if user is None else _first_use(statements[user], cleared)
-            if user is None or gemm is None or tile_plan(gemm, self.context.arch) is None:
+            if user is None or gemm is None or not isinstance(gemm.plan, TilePlan):
                 continue
             statements[user] = put(statements[user], {gemm: replace(gemm, clear=True)})
             statements[place] = Seq(())

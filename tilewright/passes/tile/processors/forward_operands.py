@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tilewright.ir import accesses, bodies, changed, holds, of_views, same, walk, without_tiles
 from tilewright.ir import nodes as ir
+from tilewright.machine import Arch, OperandPlan, TilePlan, first_match
 from tilewright.ops import Copy, Decode, Gemm
 from tilewright.passes import Context, Fact, ScopedRewriter, map_kernels
 from tilewright.passes.rows import unproven_beginning
-from tilewright.passes.tile.processors.choose_products import first_match, product_plan, shifts_left, tile_plan
+from tilewright.passes.tile.gemms.gemm_candidates import replanned
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
 
 SOURCES: Fact[dict[ir.Region, ir.Region]] = Fact("staged_sources", dict)
@@ -60,9 +60,9 @@ def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.K
             stays = shift_ends_with(gemm, name, filled.source)
             if not stays and name == "a":
                 continue
-            copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context) and not _is_shifted(gemm, context)
+            copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context.arch) and not _is_shifted(gemm)
             in_place = filled in beginnings.of(name) and not (name == "a" and copied)
-            if in_place and _suits(gemm, name, filled, context):
+            if in_place and _suits(gemm, name, filled, context.arch):
                 changes.setdefault(gemm, {})[name] = filled.source
                 served[region.buffer] = served.get(region.buffer, 0) + 1
             elif stays and tells_ends(filled, region):
@@ -70,7 +70,8 @@ def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.K
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
-    body = changed(kernel.body, Gemm, by=lambda gemm: replace(gemm, **changes.get(gemm, {})))
+    new = {gemm: replanned(gemm, context.arch, **regions) for gemm, regions in changes.items()}
+    body = changed(kernel.body, Gemm, by=lambda gemm: new.get(gemm, gemm))
     body = changed(body, Copy, Decode, by=lambda one: None if one.destination.buffer in dead else one)
     return without_tiles(kernel.with_body(body), dead)
 
@@ -128,19 +129,18 @@ class _Beginnings(ScopedRewriter):
         return decode
 
 
-def _is_shifted(gemm: Gemm, context: Context) -> bool:
+def _is_shifted(gemm: Gemm) -> bool:
     """Whether rows of a are copied in any case, on their way into the instruction's range."""
-    plan = product_plan(gemm, context.arch)
-    return plan is not None and shifts_left(gemm, plan, context.arch) is not None
+    return isinstance(gemm.plan, OperandPlan) and gemm.plan.left_offset != 0
 
 
-def _leaves_room(gemm: Gemm, context: Context) -> bool:
+def _leaves_room(gemm: Gemm, arch: Arch) -> bool:
     """Whether the right operand's panels leave most of the first-level cache to rows that fall on one set of it."""
-    elements = gemm.k * context.arch.vector_bytes // LANE_BYTES
-    return 8 * gemm.b.dtype.nbytes(elements) <= context.arch.l1_bytes
+    elements = gemm.k * arch.vector_bytes // LANE_BYTES
+    return 8 * gemm.b.dtype.nbytes(elements) <= arch.l1_bytes
 
 
-def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bool:
+def _suits(gemm: Gemm, name: str, filled: Copy | Decode, arch: Arch) -> bool:
     """Whether the gemm reads the source as well as the tile."""
     source, tile = filled.source, getattr(gemm, name)
     if source.buffer.scope != "global" or source.tile_shape != tile.tile_shape or source.buffer.source is not None:
@@ -151,12 +151,9 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, context: Context) -> bo
         unpacked = isinstance(filled, Decode) and (source.dtype.is_packed or tile.dtype.is_float)
         if not source.buffer.packed or (unpacked and gemm.m > FEW_ROWS):
             return False
-        if tile_plan(gemm, context.arch) is not None:
-            return source.dtype == tile.dtype and source.extents[-2:] == source.tile_shape
-        return (
-            first_match(gemm.a.dtype, source.dtype, context.arch) is not None
-            and source.extents[-2:] == source.tile_shape
-        )
+        same_types = isinstance(gemm.plan, TilePlan) and source.dtype == tile.dtype
+        by_vectors = not isinstance(gemm.plan, TilePlan) and first_match(gemm.a.dtype, source.dtype, arch) is not None
+        return (same_types or by_vectors) and source.extents[-2:] == source.tile_shape
     columns, extent = source.buffer.shape[-1], source.extents[-1]
     contiguous = source.buffer.strides is None or ir.is_literal(source.buffer.strides[-1], 1)
     inside = isinstance(columns, int) and isinstance(extent, int) and columns % extent == 0

@@ -20,10 +20,9 @@ from dataclasses import dataclass, replace
 from tilewright.ir import UINT8, DType, children, find, of_views
 from tilewright.ir import nodes as ir
 from tilewright.layout.panels import PanelLayout
-from tilewright.machine import Arch, TileInstruction, has_tiles
+from tilewright.machine import Arch, OperandPlan, TileInstruction, first_match, has_tiles
 from tilewright.ops.gemm import Gemm
 from tilewright.passes.context import Context, Fact
-from tilewright.passes.tile.processors.choose_products import first_match, product_plan
 
 FACT: Fact[dict[ir.Buffer, PhysicalOperand]] = Fact("operand_layouts", dict)
 """What became of tiles and weights that lie in panels."""
@@ -85,7 +84,7 @@ def plan_operand_layouts(function: ir.Function, context: Context) -> ir.Function
             layout = packed_layout(param, _transposed(param, gemms), context.arch)
             facts[param] = PhysicalOperand(_view(param, layout), layout)
             packed.append((param.name, layout))
-    for tile, layout, dtype in _tiles(function, gemms, context.arch):
+    for tile, layout, dtype in _tiles(function, gemms):
         memory = ir.Buffer(tile.name, (layout.size,), dtype, tile.scope)
         facts[tile] = PhysicalOperand(memory, layout)
     if not packed:
@@ -135,19 +134,19 @@ def _transposed(param: ir.Buffer, gemms: list[Gemm]) -> bool:
     return next((gemm.transpose_b for gemm in gemms if gemm.b.buffer is param), True)
 
 
-def _tiles(function: ir.Function, gemms: list[Gemm], arch: Arch) -> Iterator[tuple[ir.Buffer, PanelLayout, DType]]:
+def _tiles(function: ir.Function, gemms: list[Gemm]) -> Iterator[tuple[ir.Buffer, PanelLayout, DType]]:
     """Tiles that only gemms read, all in the same way, with the layout and the element type that suit them."""
     other_uses = _other_uses(function)
     wanted: dict[ir.Buffer, set[tuple[PanelLayout, DType] | None]] = {}
     for gemm in gemms:
-        wanted.setdefault(gemm.b.buffer, set()).add(tile_layout(gemm, arch))
+        wanted.setdefault(gemm.b.buffer, set()).add(tile_layout(gemm))
     for buffer, layouts in wanted.items():
         found = next(iter(layouts))
         if len(layouts) == 1 and found is not None and buffer not in other_uses:
             yield buffer, *found
 
 
-def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
+def tile_layout(gemm: Gemm) -> tuple[PanelLayout, DType] | None:
     """The panel layout for the right operand of one gemm, or None where it should stay as it is."""
     tile = gemm.b.buffer
     if (
@@ -157,10 +156,9 @@ def tile_layout(gemm: Gemm, arch: Arch) -> tuple[PanelLayout, DType] | None:
         or tile.source is not None
     ):
         return None
-    plan = product_plan(gemm, arch)
-    if plan is None or tile.dtype.is_packed:
+    if not isinstance(gemm.plan, OperandPlan) or tile.dtype.is_packed:
         return None
-    instruction = plan.instruction
+    instruction = gemm.plan.instruction
     if gemm.n % instruction.lanes or gemm.k % instruction.depth:
         return None
     stored = instruction.vector if tile.dtype.is_float and gemm.m > FEW_ROWS else tile.dtype

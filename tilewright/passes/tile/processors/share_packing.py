@@ -43,10 +43,11 @@ from dataclasses import dataclass, replace
 from tilewright.ir import INT32, INT64, DType, Rewriter, changed, find, holds, substitute, without_tiles
 from tilewright.ir import nodes as ir
 from tilewright.layout.panels import PanelLayout
+from tilewright.machine import Arch, OperandPlan, TilePlan
 from tilewright.ops import Copy, Gemm
 from tilewright.passes import Context, fresh
+from tilewright.passes.tile.gemms.gemm_candidates import replanned
 from tilewright.passes.tile.processors import forward_operands as operands
-from tilewright.passes.tile.processors.choose_products import product_plan, shifts_left, tile_plan
 from tilewright.passes.tile.processors.plan_operand_layouts import FACT, PhysicalOperand, tile_layout
 
 MOST_GRID_DIMENSIONS = 3
@@ -101,7 +102,7 @@ class _Hosts(Rewriter):
         for tile in tiles:
             if operands.tells_ends(tile.copy, tile.copy.destination) and _ends_with_shifts(kernel, tile.copy):
                 sources[regions[tile.copy.destination.buffer]] = tile.copy.source
-        made = _reading(kernel, regions)
+        made = _reading(kernel, regions, self.context.arch)
         views = tuple(ir.Allocate(region.buffer) for region in regions.values())
         made = made.with_body(replace(made.body, statements=(*views, *made.body.statements)))
         return [*(statement for tile in tiles for statement in self.filling(tile)), made]
@@ -132,12 +133,12 @@ class _Hosts(Rewriter):
         return ir.Region(tiles, (*place, ir.const(0), ir.const(0)), (*(1 for _ in leading), *inner))
 
 
-def _reading(kernel: ir.Kernel, regions: dict[ir.Buffer, ir.Region]) -> ir.Kernel:
+def _reading(kernel: ir.Kernel, regions: dict[ir.Buffer, ir.Region], arch: Arch) -> ir.Kernel:
     """Gemms read the workspace; the tiles and what filled them go."""
 
     def read(gemm: Gemm) -> Gemm:
         a, b = (regions.get(region.buffer, region) for region in (gemm.a, gemm.b))
-        return gemm if a is gemm.a and b is gemm.b else replace(gemm, a=a, b=b)
+        return gemm if a is gemm.a and b is gemm.b else replanned(gemm, arch, a=a, b=b)
 
     kernel = changed(kernel, Copy, by=lambda one: None if one.destination.buffer in regions else one)
     return without_tiles(changed(kernel, Gemm, by=read), regions)
@@ -190,7 +191,7 @@ def _shared_tiles(kernel: ir.Kernel, context: Context) -> list[_Shared]:
             if not isinstance(copy, Copy) or copy not in loops or not region.is_whole or not _is_plain(copy, safe):
                 continue
             form: tuple[PanelLayout | None, DType] | None
-            form = _left_form(gemm, context) if region is gemm.a else tile_layout(gemm, context.arch)
+            form = _left_form(gemm) if region is gemm.a else tile_layout(gemm)
             places = _places(copy, {**grid, **loops[copy]})
             if form is not None and places is not None and not set(grid) <= set(places):
                 pitch = _pitch(gemm, context) if region is gemm.a else None
@@ -216,17 +217,15 @@ def _pitch(gemm: Gemm, context: Context) -> int | None:
     An odd number of lines, so that the sixteen lie in different sets of the first-level cache.
     """
     size, line = gemm.a.dtype.storage_bytes, context.arch.line_bytes
-    if tile_plan(gemm, context.arch) is None or gemm.k * size % (2 * line):
+    if not isinstance(gemm.plan, TilePlan) or gemm.k * size % (2 * line):
         return None
     return gemm.k + line // size
 
 
-def _left_form(gemm: Gemm, context: Context) -> tuple[None, DType] | None:
+def _left_form(gemm: Gemm) -> tuple[None, DType] | None:
     """Rows of the type that the instruction broadcasts; None where rows are read where they are, or shifted anyway."""
-    plan = product_plan(gemm, context.arch)
-    if plan is None or gemm.transpose_a or gemm.m <= operands.FEW_ROWS:
-        return None
-    if shifts_left(gemm, plan, context.arch) is not None:
+    plan = gemm.plan if isinstance(gemm.plan, OperandPlan) else None
+    if plan is None or plan.left_offset or gemm.transpose_a or gemm.m <= operands.FEW_ROWS:
         return None
     return None, plan.instruction.broadcast
 

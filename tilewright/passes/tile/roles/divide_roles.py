@@ -17,7 +17,7 @@ from tilewright.ir import INT32, bodies, declared, find, has_effect, leaving, pe
 from tilewright.ir import nodes as ir
 from tilewright.layout.algebra import expand
 from tilewright.machine.arch import Arch
-from tilewright.ops import Copy
+from tilewright.ops import Copy, GemmPlan
 from tilewright.passes import Context, fresh, plain_loop, redirected
 from tilewright.passes.tile.copies.engine_checks import load_unsupported
 from tilewright.passes.tile.copies.filled_tiles import Site
@@ -199,7 +199,7 @@ class Division:
                     return RoleRefusal(reason, copy)
         reasons = []
         for plan, refused in plan_gemms(made, context.arch).values():
-            if plan is not None and plan.instruction.asynchronous:
+            if isinstance(plan, GemmPlan) and plan.instruction.asynchronous:
                 return None
             reasons.append(f"no warpgroup instruction executes its gemm{refused}")
         return RoleRefusal(reasons[0] if reasons else "it loads no tiles for gemms")

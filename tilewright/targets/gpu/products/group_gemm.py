@@ -30,7 +30,7 @@ from tilewright.targets.gpu.products.transposed_operand import TransposedLeft
 
 def lower_warpgroup_gemm(gemm: Product, context: Context) -> ir.Statement | None:
     """The thread code of a gemm on warpgroups; None where its plan is another."""
-    if gemm.plan is None or not gemm.plan.instruction.asynchronous:
+    if not (isinstance(gemm.plan, GemmPlan) and gemm.plan.instruction.asynchronous):
         return None
     return _GroupGemm(gemm, gemm.plan, context.facts[BLOCK]).statements()
 
@@ -72,7 +72,8 @@ def _gemms(token: str, context: Context) -> list[Product]:
 def _held(gemms: list[Product], context: Context) -> list[ir.Statement]:
     """Uses of the registers with metadata, so that they are not given to others before the products have run."""
     block = context.facts[BLOCK]
-    words = dict.fromkeys(gemm.plan.words for gemm in gemms if isinstance(gemm, SparseGemm) and gemm.plan is not None)
+    plans = (gemm.plan for gemm in gemms if isinstance(gemm, SparseGemm))
+    words = dict.fromkeys(plan.words for plan in plans if isinstance(plan, GemmPlan))
     registers = [block.registers(buffer) for buffer in words if buffer is not None]
     return [hold(one) for one in registers]
 
