@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
-from test_cpu_gemm import kernel_for, product
+from test_cpu_gemm import check, interpreted, kernel_for, product
 from test_cpu_tiles import MACHINE, scaled
 
 from tilewright.ir import Function, find
@@ -76,3 +78,12 @@ def test_candidates_are_best_first() -> None:
     found = candidates_of(gemm, 1, arch({"arch": MACHINE}), by_rows=False, tiles={})
     assert isinstance(found[0][0], TilePlan) and not any(isinstance(plan, TilePlan) for plan, _ in found[1:])
     assert len(found) > 1 and not found[0][1]
+
+
+@pytest.mark.parametrize("block_K", [6, 64])
+def test_integers_that_pairs_of_floats_multiply(block_K: int) -> None:
+    """Steps of 6 are no runs of four bytes; the pairs of bfloat16 take them, and the bytes lie row by row for them."""
+    sizes, dtypes = (70, 40, 150), ("uint8", "int8", "float32")
+    kernel = kernel_for("avx512-vnni-bf16", *sizes, *dtypes, True, block_M=64, block_K=block_K)
+    assert ("cpu.dot2_bf16 in float32" in kernel.explain()) == (block_K == 6)
+    check(kernel, functools.partial(interpreted, kernel), sizes, dtypes, transpose_B=True)
