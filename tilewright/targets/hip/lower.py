@@ -16,8 +16,8 @@ from tilewright.targets.gpu.copies import copy_meanings as _copy_meanings  # noq
 from tilewright.targets.gpu.copies.counted_copies import lower_commit, lower_copy, lower_wait
 from tilewright.targets.gpu.copies.transposed_blocks import lower_transpose
 from tilewright.targets.gpu.gemm import lower_gemm
-from tilewright.targets.gpu.meanings import register_products
-from tilewright.targets.gpu.products.sparse_waves import lower_sparse_gemm
+from tilewright.targets.gpu.meanings import register_products, register_sparse
+from tilewright.targets.gpu.products.sparse_waves import lower_sparse_gemm, multiply_sparse
 from tilewright.targets.gpu.reduce import lower_reduce
 
 OVERRIDES: Mapping[type[Statement], Override] = {
@@ -27,3 +27,4 @@ OVERRIDES: Mapping[type[Statement], Override] = {
 
 for _arch in ARCHITECTURES.values():
     register_products(_arch.products(MatrixInstruction))
+    register_sparse(_arch.sparse_instructions, multiply_sparse)

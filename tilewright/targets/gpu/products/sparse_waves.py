@@ -11,11 +11,10 @@ from tilewright.formats.sparse import LANE_BYTES, LANE_ROWS, expand
 from tilewright.interpreter.collectives import read_each
 from tilewright.interpreter.evaluate import Evaluator
 from tilewright.ir import UINT32, Call, Expr, Load, Statement, binary, cast, const
-from tilewright.machine.amd import ARCHITECTURES
 from tilewright.ops.sparse_gemm import SparseGemm, lane_place
 from tilewright.passes.context import Context
 from tilewright.targets.gpu.gemm import SparseWarpProduct
-from tilewright.targets.gpu.meanings import accumulate, assemble, instruction_of, register_sparse
+from tilewright.targets.gpu.meanings import accumulate, assemble, instruction_of
 
 
 def lower_sparse_gemm(gemm: SparseGemm, context: Context) -> Statement | None:
@@ -60,7 +59,7 @@ class _SparseWaveGemm(SparseWarpProduct):
         return lane_place(columns, rows, piece, const(0), place)
 
 
-def _multiply(state: Evaluator, node: Call) -> int:
+def multiply_sparse(state: Evaluator, node: Call) -> int:
     """``d += expand(a, places) @ b`` in every wave, each element rounded once."""
     d, a, b = node.regions
     (word,) = node.operands
@@ -75,7 +74,3 @@ def _multiply(state: Evaluator, node: Call) -> int:
     right = assemble(read_each(state, b), instruction.b_fragment)
     accumulate(state, d, left, right, instruction.d_fragment)
     return 0
-
-
-for _arch in ARCHITECTURES.values():
-    register_sparse(_arch.sparse_instructions, _multiply)
