@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 from tilewright.machine import Arch, MatrixInstruction
 from tilewright.machine.amd import ARCHITECTURES as AMD
@@ -24,7 +25,7 @@ OWN: dict[str, tuple[object, ...]] = {
 }  # fmt: skip
 """What only one maker's records say, with values that others could have."""
 
-Said = dict[str, object]
+Said = dict[str, Any]  # values of any of the record's fields
 Change = Callable[[random.Random, Arch], Said]
 
 
@@ -97,4 +98,4 @@ def changed_machine(draw: random.Random) -> Arch:
     said: Said = {}
     for change in draw.sample(CHANGES, draw.randint(1, 4)):
         said |= change(draw, arch)
-    return replace(arch, **said)  # type: ignore[arg-type]
+    return replace(arch, **said)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from changed_machines import MACHINES, changed_machine
+from changed_machines import MACHINES, Said, changed_machine
 from repository_programs import ALL, Program, differences, run
 
 from tilewright.errors import EmulationFailed, InternalError, TilewrightError
@@ -62,7 +62,7 @@ def test_programs_on_changed_machines(seed: int, monkeypatch: pytest.MonkeyPatch
     assert judged(program, arch, draw) in ("refused", "right")
 
 
-FOUND: dict[str, dict[str, object]] = {
+FOUND: dict[str, Said] = {
     "no signals": {"signals": None},
     "swizzles of 64 bytes at the most": {"spans": (64, 32)},
     "no instruction that does not wait": {
@@ -81,7 +81,7 @@ FOUND: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("case", FOUND)
 def test_what_passes_took_for_granted(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    arch = replace(MACHINES["sm_90a"], **FOUND[case])  # type: ignore[arg-type]
+    arch = replace(MACHINES["sm_90a"], **FOUND[case])
     put(arch, monkeypatch)
     program = next(one for one in ALL if one.name == "gemm with two consumers")
     assert judged(program, arch, random.Random(0)) == "right"
