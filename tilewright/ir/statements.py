@@ -302,6 +302,9 @@ WARP, WARPGROUP = 32, 128
 A machine that runs 64 lanes together runs two warps at once (`Arch.warp_size`).
 """
 
+NAMED_BARRIERS = 16
+"""Of a block, number 0 among them, at which all of its threads meet; roles and the author share the others."""
+
 REGISTER_COUNTS, REGISTER_COUNTS_SAID = range(24, 257, 8), "a multiple of 8 from 24 to 256"
 """Registers that a program may give the threads of a role; a machine without such shares does not read them."""
 

@@ -40,9 +40,6 @@ from tilewright.language.recording import called, check_tile_place, in_kernel, m
 MOST_ARRIVALS = (1 << 20) - 1
 """Arrivals that a barrier can count."""
 
-NAMED_BARRIERS = 16
-"""Of a block, number 0 among them, which is that of `sync_threads`."""
-
 
 def call(function: str, *arguments: ir.Expr | ir.Region | str) -> None:
     """Record a call for its effect."""
@@ -231,7 +228,7 @@ def named_barrier_arrive(barrier_id: object, thread_count: object) -> None:
 
 
 def _named(barrier_id: object, arrive_count: object, what: str) -> tuple[ir.Expr, ir.Expr]:
-    number = constant_within(0 if barrier_id is None else barrier_id, f"barrier_id of {what}", 1, NAMED_BARRIERS - 1)
+    number = constant_within(0 if barrier_id is None else barrier_id, f"barrier_id of {what}", 1, ir.NAMED_BARRIERS - 1)
     threads = in_kernel(what).kernel.threads
     block = threads[0] * threads[1] * threads[2]
     count = constant_that(

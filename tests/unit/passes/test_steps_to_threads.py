@@ -8,7 +8,7 @@ from one_pass import changed_text, machine, made, result_of
 
 import tilewright.targets.registry  # noqa: F401  (what machines do by name)
 from tilewright.errors import BarrierMisuse, TilewrightError
-from tilewright.ir.nodes import Buffer, Function, Role, Roles, seq
+from tilewright.ir.nodes import NAMED_BARRIERS, Buffer, Function, Role, Roles, seq
 from tilewright.ir.parser import parse
 from tilewright.ir.printer import print_program
 from tilewright.ir.walking import find
@@ -20,7 +20,7 @@ from tilewright.passes.lower.flatten_buffers import flatten_buffers
 from tilewright.passes.lower.lower_barriers import lower_barriers
 from tilewright.passes.lower.lower_channels import lower_channels
 from tilewright.passes.lower.lower_threads import lower_threads
-from tilewright.passes.lower.named_barriers import COUNT, number_barriers
+from tilewright.passes.lower.named_barriers import number_barriers
 from tilewright.passes.thread.check_registers import check_registers
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory
 from tilewright.passes.tile.gemms.select_instructions import select_instructions
@@ -346,9 +346,11 @@ def test_refusals(step: Pass, text: str, changes: list[tuple[str, str]], expecte
 
 def test_authors_leave_barriers_for_roles() -> None:
     (roles,) = find(parse(RING), Roles)
-    assert number_barriers(roles, frozenset(range(5, COUNT))).of_roles == {"loader": 1, "worker": 2}
-    with pytest.raises(BarrierMisuse, match=f"12 of the {COUNT - 1} named barriers are the author's, and roles need 4"):
-        number_barriers(roles, frozenset(range(4, COUNT)))
+    assert number_barriers(roles, frozenset(range(5, NAMED_BARRIERS))).of_roles == {"loader": 1, "worker": 2}
+    with pytest.raises(
+        BarrierMisuse, match=f"12 of the {NAMED_BARRIERS - 1} named barriers are the author's, and roles need 4"
+    ):
+        number_barriers(roles, frozenset(range(4, NAMED_BARRIERS)))
 
 
 def test_instances_of_a_role_meet_at_barriers_of_their_own() -> None:

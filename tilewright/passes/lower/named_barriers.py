@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import BarrierMisuse
-from tilewright.ir import WARP, WARPGROUP, Call, Const, Kernel, Role, Roles, find
-
-COUNT = 16
-"""Of a block; the first one is the whole block's."""
+from tilewright.ir import NAMED_BARRIERS, WARP, WARPGROUP, Call, Const, Kernel, Role, Roles, find
 
 NAMED = ("named_barrier_sync", "named_barrier_arrive")
 
@@ -48,9 +45,9 @@ def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:
     groups = max(1, sum(role.all_warps for role in roles.roles) * WARP // WARPGROUP)
     ordered = max((_ordered_barriers(role) for role in roles.roles), default=0)
     separate = sum(role.instances for role in roles.roles if _are_separate(role))
-    left = [number for number in range(1, COUNT) if number not in taken]
+    left = [number for number in range(1, NAMED_BARRIERS) if number not in taken]
     needed = groups + ordered + separate
-    for first in (*range(len(alone) + 1, COUNT - needed + 1), *range(1, len(alone) + 1)):
+    for first in (*range(len(alone) + 1, NAMED_BARRIERS - needed + 1), *range(1, len(alone) + 1)):
         run = list(range(first, first + needed))
         others = [number for number in left if number not in run]
         if not all(number in left for number in run) or len(others) < len(alone):
@@ -61,8 +58,9 @@ def number_barriers(roles: Roles, taken: frozenset[int]) -> NamedBarriers:
             if _are_separate(role):
                 of_roles[role.name], free = free[0], free[role.instances :]
         return NamedBarriers(of_roles, first, first + groups)
+    needed += len(alone)
     raise BarrierMisuse(
-        f"{len(taken)} of the {COUNT - 1} named barriers are the author's, and roles need {len(alone) + needed}",
+        f"{len(taken)} of the {NAMED_BARRIERS - 1} named barriers are the author's, and roles need {needed}",
         span=roles.span,
         hint="use fewer numbers in T.sync_threads and T.named_barrier_arrive",
     )

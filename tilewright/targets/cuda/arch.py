@@ -23,7 +23,7 @@ from tilewright.targets.cuda.instructions import (
     sparse_instructions,
 )
 
-NAMED_BARRIERS, RESERVED_SHARED = 16, 1024
+RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
 
 SIGNALS = Signals(announce="mbarrier_expect_tx", arrive_announcing="mbarrier_arrive_expect_tx")

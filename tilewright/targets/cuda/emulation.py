@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.targets.cuda.arch import ARCHITECTURES, NAMED_BARRIERS, RESERVED_SHARED
+from tilewright.ir import NAMED_BARRIERS
+from tilewright.targets.cuda.arch import ARCHITECTURES, RESERVED_SHARED
 from tilewright.targets.cuda.headers import DIRECTORIES
 from tilewright.targets.cuda.instructions import WARP, WARPGROUP
 from tilewright.targets.emulation import HOST, WORDS, Vocabulary
