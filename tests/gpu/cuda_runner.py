@@ -19,9 +19,11 @@ from tilewright.machine.arch import Arch
 from tilewright.targets.cuda.arch import detect
 from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import require_driver
+from tilewright.targets.cuda.instructions import ENGINE
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, PreparedKernel
-from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.cuda.tma import encoded
 from tilewright.targets.gpu.copies.boxes import Swizzle
+from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor
 from tilewright.targets.gpu.host import POINTER
 
 TEXTS = Path(__file__).parent / "texts"
@@ -52,10 +54,10 @@ class Map:
     swizzle: Swizzle = Swizzle.NONE
     nan_fill: bool = False
 
-    def descriptor(self, address: int) -> TmaDescriptor:
+    def descriptor(self, address: int) -> BoxDescriptor:
         """The map once the array's address is known."""
-        return TmaDescriptor(
-            self.dtype, address, self.extents, self.strides, self.box, self.swizzle, nan_fill=self.nan_fill
+        return BoxDescriptor(
+            ENGINE, self.dtype, address, self.extents, self.strides, self.box, self.swizzle, nan_fill=self.nan_fill
         )
 
 
@@ -145,7 +147,7 @@ class Memory:
         if isinstance(argument, Scalar):
             return argument.code, argument.value
         if isinstance(argument, Map):
-            return TENSOR_MAP, argument.descriptor(self.address(argument.array)).encode()
+            return TENSOR_MAP, encoded(argument.descriptor(self.address(argument.array)))
         return POINTER, self.address(argument)
 
     def address(self, array: np.ndarray) -> int:

@@ -14,9 +14,11 @@ from cuda_runner import text
 from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.arch import ARCHITECTURES
 from tilewright.targets.cuda.compiler import compile_text
+from tilewright.targets.cuda.instructions import ENGINE
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape, PreparedKernel
-from tilewright.targets.cuda.tma import TmaDescriptor, encoded
+from tilewright.targets.cuda.tma import encoded
 from tilewright.targets.gpu.copies.boxes import Swizzle
+from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor
 from tilewright.targets.gpu.host import POINTER
 
 BF16 = ALL["bfloat16"]
@@ -51,7 +53,7 @@ TILES = {1: GemmTile("hopper_gemm_128x256", 128, 256, 4, 2, 1), 2: GemmTile("hop
 
 def matrix_map(pointer: int, rows: int, columns: int, box_rows: int) -> bytes:
     """Row-major bfloat16, boxes of 64 columns in the 128-byte swizzle."""
-    return encoded(TmaDescriptor(BF16, pointer, (columns, rows), (columns * 2,), (64, box_rows), Swizzle.B128))
+    return encoded(BoxDescriptor(ENGINE, BF16, pointer, (columns, rows), (columns * 2,), (64, box_rows), Swizzle.B128))
 
 
 class Gemm:

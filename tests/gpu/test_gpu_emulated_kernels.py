@@ -11,7 +11,9 @@ import pytest
 from cuda_runner import DeviceRunner, Memory
 
 from tilewright.targets.cuda.arch import detect
+from tilewright.targets.cuda.instructions import ENGINE
 from tilewright.targets.cuda.launcher import TENSOR_MAP, CudaKernel, LaunchShape
+from tilewright.targets.cuda.tma import encoded
 from tilewright.targets.gpu.host import POINTER
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "emulator"))
@@ -52,7 +54,7 @@ def _value(memory: Memory, argument: Any) -> tuple[str, Any]:
     if isinstance(argument, np.ndarray):
         return POINTER, memory.address(argument)
     if isinstance(argument, emulator_kernels.TensorMap):
-        return TENSOR_MAP, argument.descriptor(memory.address(argument.array)).encode()
+        return TENSOR_MAP, encoded(argument.descriptor(ENGINE, memory.address(argument.array)))
     return "i", argument
 
 

@@ -15,7 +15,8 @@ from tilewright.emulator.tensor_map import TensorMap, encode_map
 from tilewright.emulator.toolchain import Text, core
 from tilewright.errors import EmulationFailed, an
 from tilewright.options import options
-from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.emulation import Vocabulary
+from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor
 
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
@@ -84,14 +85,16 @@ class Arena:
         core(options().compiler).tw_release(self.base, self.bytes)
 
 
-def _argument_bytes(argument: object, shape: int, position: int, arena: Arena) -> bytes:
+def _argument_bytes(argument: object, shape: int, position: int, arena: Arena, vocabulary: Vocabulary) -> bytes:
     """One argument as the kernel's parameter of this shape (its size; the top bit marks a pointer) takes it."""
     size, is_pointer = shape & 0x7FFFFFFF, bool(shape >> 31)
     if isinstance(argument, np.ndarray):
         value = arena.find(argument).to_bytes(8, "little")
     elif isinstance(argument, TensorMap):
-        value = encode_map(argument.descriptor(arena.find(argument.array)))
-    elif isinstance(argument, TmaDescriptor):
+        if vocabulary.copy_engine is None:
+            raise EmulationFailed(f"argument {position} is a map of a tensor, which no {vocabulary.name} kernel takes")
+        value = encode_map(argument.descriptor(vocabulary.copy_engine, arena.find(argument.array)))
+    elif isinstance(argument, BoxDescriptor):
         value = encode_map(dataclasses.replace(argument, address=arena.translate(argument.address)))
     elif isinstance(argument, np.generic):
         value = argument.tobytes()
@@ -116,11 +119,12 @@ def _argument_bytes(argument: object, shape: int, position: int, arena: Arena) -
     return value
 
 
-def pack_arguments(arguments: Sequence[object], text: Text, arena: Arena) -> ctypes.Array:
+def pack_arguments(arguments: Sequence[object], text: Text, arena: Arena, vocabulary: Vocabulary) -> ctypes.Array:
     """One buffer: pointers to all arguments, then their bytes."""
     if len(arguments) != len(text.shapes):
         raise EmulationFailed(f"the kernel has {len(text.shapes)} parameters, and {len(arguments)} arguments are given")
-    values = [_argument_bytes(a, shape, i, arena) for i, (a, shape) in enumerate(zip(arguments, text.shapes))]
+    shaped = enumerate(zip(arguments, text.shapes))
+    values = [_argument_bytes(one, shape, number, arena, vocabulary) for number, (one, shape) in shaped]
     head = (8 * len(values) + 127) // 128 * 128
     offsets, at = [], head
     for value in values:

@@ -169,7 +169,7 @@ def run(
     arena = Arena(arrays)
     try:
         arena.point(tables)
-        packed = pack_arguments(arguments, text, arena)
+        packed = pack_arguments(arguments, text, arena, vocabulary)
         order = make_launch(
             grid=sizes[0],
             block=sizes[1],
@@ -284,7 +284,7 @@ def emulate(
     ----------
     source : the text, in the words of the vocabulary (docs/cuda_vocabulary.md).
     kernel : name of the kernel in it.
-    arguments : in order; NumPy arrays (global memory, changed in place), scalars, `TensorMap` or `TmaDescriptor`.
+    arguments : in order; NumPy arrays (global memory, changed in place), scalars, `TensorMap` or `BoxDescriptor`.
     grid, block, cluster : up to three extents each, or one number; the grid's in blocks.
     shared_bytes : dynamic shared memory of a block.
     schedule : ``"late"`` (asynchronous things happen at the last moment), ``"early"`` (at once), ``"random"``, or

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir.dtypes import dtype
-from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.machine import CopyEngine
 from tilewright.targets.gpu.copies.boxes import Swizzle
+from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor
 
 MAGIC = 0x54774D61
 """First word of an encoded map, so that anything else in its place is noticed."""
@@ -38,9 +39,10 @@ class TensorMap:
     element_type: str = ""
     nan_fill: bool = False
 
-    def descriptor(self, address: int) -> TmaDescriptor:
+    def descriptor(self, engine: CopyEngine, address: int) -> BoxDescriptor:
         """The descriptor of the same tensor at another address.  Raises InvalidTensorMap."""
-        return TmaDescriptor(
+        return BoxDescriptor(
+            engine,
             dtype(self.element_type or self.array.dtype.name),
             address,
             tuple(reversed(self.array.shape)),
@@ -51,7 +53,7 @@ class TensorMap:
         )
 
 
-def encode_map(descriptor: TmaDescriptor) -> bytes:
+def encode_map(descriptor: BoxDescriptor) -> bytes:
     """The 128 bytes that the core reads (`TwTensorMap` in interface.h)."""
 
     def five(values: tuple[int, ...], count: int = 5) -> list[int]:

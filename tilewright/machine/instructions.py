@@ -202,12 +202,19 @@ class CopyEngine:
     box : elements of a box along each of them.
     unit : bytes that tensors' addresses and strides, and rows of boxes, are multiples of.
     place : bytes that boxes in shared memory begin at multiples of.
+    multicast : whether a load may put its box into several blocks of a cluster.
+    extent, stride : elements of a tensor along a dimension, at most; bytes below which strides are.
+    step : takes every n-th element along a dimension, up to this.
     """
 
     rank: int
     box: int
     unit: int
     place: int
+    multicast: bool = False
+    extent: int = 1 << 32
+    stride: int = 1 << 40
+    step: int = 8
 
 
 @dataclass(frozen=True, slots=True)

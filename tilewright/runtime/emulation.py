@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from tilewright.errors import EmulationError, EmulationFailed
 from tilewright.interpreter import poison
 from tilewright.interpreter.memory import as_row
 from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
+from tilewright.machine import Arch
 from tilewright.passes.thread.add_dependent_launch import waits_at_its_end
 from tilewright.passes.thread.plan_shared_memory import shared_places
 from tilewright.runtime.arguments import Binder, Bound
-from tilewright.targets.cuda.tma import TmaDescriptor, descriptor
+from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor, descriptor
 from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
 
@@ -137,7 +139,7 @@ def emulate_program(
             if array.flags.writeable:
                 array[...] = value
         workspaces.clear()
-        HostProgram(program.final, launch, workspace, _describe).run(entry)
+        HostProgram(program.final, launch, workspace, partial(_describe, program.arch)).run(entry)
     return bound.outputs
 
 
@@ -183,9 +185,10 @@ def _pointed_to(function: Function, values: list[object]) -> list[np.ndarray]:
     return found
 
 
-def _describe(node: TensorMap, array: np.ndarray, extents: tuple[int, ...], strides: tuple[int, ...]) -> TmaDescriptor:
+def _describe(arch: Arch, node: TensorMap, array: np.ndarray, *sizes: tuple[int, ...]) -> BoxDescriptor:
     """The map of a tensor at its address here; the emulator moves it to where it puts the array."""
-    return descriptor(node, array.ctypes.data, extents, strides)
+    assert arch.copy_engine is not None
+    return descriptor(node, arch.copy_engine, array.ctypes.data, *sizes)
 
 
 Run = Callable[[], None]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tilewright.machine import CopyEngine
+
 HOST = Path(__file__).parents[1] / "emulator" / "host"
 """Where vocabularies' headers lie."""
 
@@ -45,6 +47,7 @@ class Vocabulary:
     shared_base : where a block's own shared memory begins among the addresses of shared memory.
     named_barriers : of a block, that of all its threads among them.
     group_warps : that issue an asynchronous product, and change their registers, together; 0 where there is no such.
+    copy_engine : whose limits hold for maps of tensors that are arguments; None where no kernel takes such a map.
     words : the maker's, in names of what the core does and has (`reports.called`).
 
     Examples
@@ -77,6 +80,7 @@ class Vocabulary:
     shared_base: int = 1024
     named_barriers: int = 1
     group_warps: int = 0
+    copy_engine: CopyEngine | None = None
     words: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -22,6 +22,7 @@ from tilewright.collection import no_collection
 from tilewright.emulator import Emulation, Named, Report, TensorMap, emulate, run
 from tilewright.emulator.toolchain import follow_unset
 from tilewright.errors import EmulationError, EmulationFailed, InvalidTensorMap
+from tilewright.targets.cuda.instructions import ENGINE
 from tilewright.targets.gpu.copies.boxes import Swizzle
 
 HEAD = '#include "tilewright_cuda.cuh"\nusing namespace tw;\n'
@@ -378,7 +379,7 @@ def test_launches_that_do_not_fit(arguments: list[Any], launch: dict[str, Any], 
 
 def test_limits_of_tensor_maps() -> None:
     with pytest.raises(InvalidTensorMap, match="stride"):
-        TensorMap(np.zeros((8, 7), np.float32), (8, 4)).descriptor(4096)
+        TensorMap(np.zeros((8, 7), np.float32), (8, 4)).descriptor(ENGINE, 4096)
 
 
 def test_bytes_of_tensors_are_elements() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import NAMED_BARRIERS
 from tilewright.targets.cuda.arch import ARCHITECTURES, RESERVED_SHARED
 from tilewright.targets.cuda.headers import DIRECTORIES
-from tilewright.targets.cuda.instructions import WARP, WARPGROUP
+from tilewright.targets.cuda.instructions import ENGINE, WARP, WARPGROUP
 from tilewright.targets.emulation import HOST, WORDS, Vocabulary
 
 _WORDS = {
@@ -30,6 +30,7 @@ CUDA = Vocabulary(
     shared_base=RESERVED_SHARED,
     named_barriers=NAMED_BARRIERS,
     group_warps=WARPGROUP // WARP,
+    copy_engine=ENGINE,
     words=_WORDS,
 )
 """The words of `docs/cuda_vocabulary.md`, on a multiprocessor of Hopper."""

@@ -28,7 +28,7 @@ PTX_NAMES = {
 
 # Fragments ----------------------------------------------------------------------------------------
 
-ENGINE = CopyEngine(rank=5, box=256, unit=16, place=128)
+ENGINE = CopyEngine(rank=5, box=256, unit=16, place=128, multicast=True)
 """Of sm_90 and above."""
 
 SPANS = (128, 64, 32)

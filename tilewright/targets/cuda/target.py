@@ -16,12 +16,14 @@ from tilewright.targets.cuda.compiler import Binary, compile_text
 from tilewright.targets.cuda.driver import Driver, require_driver
 from tilewright.targets.cuda.emit import emit
 from tilewright.targets.cuda.headers import headers_hash
+from tilewright.targets.cuda.instructions import ENGINE
 from tilewright.targets.cuda.launcher import CudaKernel, LaunchShape, PreparedKernel
 from tilewright.targets.cuda.lower import OVERRIDES
 from tilewright.targets.cuda.nvrtc import nvrtc_identity
 from tilewright.targets.cuda.recorder import Given, MapOfGiven, MapOfStream, record
-from tilewright.targets.cuda.tma import descriptor, encoded
+from tilewright.targets.cuda.tma import encoded
 from tilewright.targets.cuda.workspaces import OfStream, Workspaces
+from tilewright.targets.gpu.copies.tensor_maps import descriptor
 from tilewright.targets.gpu.emit import kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostLauncher, HostProgram, cluster_of, code_of, is_dependent, prints
 from tilewright.texts import write_text
@@ -106,7 +108,7 @@ def _describe(node: TensorMap, address: Any, extents: tuple[int, ...], strides: 
     """The encoded map of a tensor, or where only the place of its address is known, how to encode it."""
 
     def encode(at: int) -> bytes:
-        return encoded(descriptor(node, at, extents, strides))
+        return encoded(descriptor(node, ENGINE, at, extents, strides))
 
     if isinstance(address, OfStream):
         return MapOfStream(address, encode)

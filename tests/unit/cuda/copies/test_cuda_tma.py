@@ -7,8 +7,10 @@ import pytest
 from tilewright.errors import DriverError, InvalidTensorMap
 from tilewright.ir.dtypes import ALL
 from tilewright.targets.cuda.driver import find_driver
-from tilewright.targets.cuda.tma import TmaDescriptor
+from tilewright.targets.cuda.instructions import ENGINE
+from tilewright.targets.cuda.tma import encoded
 from tilewright.targets.gpu.copies.boxes import Swizzle
+from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor
 from tilewright.targets.gpu.products.descriptors import WgmmaOperand
 
 F16, U8 = ALL["float16"], ALL["uint8"]
@@ -16,6 +18,7 @@ F16, U8 = ALL["float16"], ALL["uint8"]
 
 def descriptor(**changes):
     facts = {
+        "engine": ENGINE,
         "dtype": F16,
         "address": 4096,
         "extents": (1000, 300),
@@ -23,7 +26,7 @@ def descriptor(**changes):
         "box": (64, 128),
         "swizzle": Swizzle.B128,
     }
-    return TmaDescriptor(**{**facts, **changes})
+    return BoxDescriptor(**{**facts, **changes})
 
 
 def test_a_good_tensor():
@@ -68,4 +71,4 @@ def test_swizzles(mode, mask):
 @pytest.mark.skipif(find_driver() is not None, reason="this machine has a GPU")
 def test_encoding_says_that_it_needs_a_driver():
     with pytest.raises(DriverError, match="encoding a tensor map needs an NVIDIA GPU"):
-        descriptor().encode()
+        encoded(descriptor())
