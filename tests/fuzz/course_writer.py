@@ -169,7 +169,7 @@ class Courses(SeldomStatements):
         tiles = [self.new_tile(scope="shared") for _ in range(self.pick((1, 2)))]
         with self.inside(
             f"for {loop} in T.Pipelined({bounds}, num_stages={self.between(0, 3)}):",
-            indices=(*self.context.indices, (loop, 0, first + turns)),
+            indices=(*self.context.indices, (loop, 0, first + turns - 1)),
             sure=False,
             turns=self.context.turns * (first + turns),
             pipelined=True,
