@@ -23,7 +23,7 @@ def facts(arch: Any) -> Iterator[Fact]:
     for noinc in (0, 1):
         yield f"cp_async arrival, noinc {noinc}", lambda runner, n=noinc: check_cp_async_arrival(runner, n)
     yield "grid_sync", check_grid_sync
-    if arch.has("tma"):
+    if arch.copy_engine:
         yield "mbarrier phases", check_mbarrier
         yield "bulk ring", check_ring
         yield "bulk store and reduce", check_bulk_out
@@ -44,7 +44,7 @@ def facts(arch: Any) -> Iterator[Fact]:
         yield "tma reduce", check_tma_reduce
         yield "multicast ring of two", check_multicast
         yield "copy to peer", check_copy_to_peer
-    if arch.has("setmaxnreg"):
+    if arch.role_registers:
         yield "setmaxnreg and named barriers", check_budgets
 
 

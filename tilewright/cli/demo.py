@@ -59,7 +59,7 @@ def run_demo(given: argparse.Namespace, terminal: Terminal) -> int:
 
 def describe(arch: Arch) -> str:
     """A machine in a few words: its family, the width of its vectors, what multiplies small integers and halves."""
-    worth = ("amx_int8", "vnni", "avxvnni", "i8mm", "dotprod", "amx_bf16", "bf16", "wgmma", "tma")
+    worth = ("amx_int8", "vnni", "avxvnni", "i8mm", "dotprod", "amx_bf16", "bf16", "wgmma")
     features = [feature for feature in worth if arch.has(feature)]
     family = arch.name.split("-")[0]
     return ", ".join([f"{arch.target} ({family}", f"{8 * arch.vector_bytes}-bit vectors", *features]) + ")"

@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.machine.amd_products import instructions_of
 from tilewright.machine.arch import Arch
-from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, CopyInstruction
+from tilewright.machine.instructions import GLOBAL, REGISTERS, SHARED, AsyncCopy, CopyInstruction
 from tilewright.machine.rates import Rates
 
 _KB, _MB = 1 << 10, 1 << 20
@@ -80,12 +80,8 @@ class AmdArch(Arch):
         return min(by_waves, self.core_shared_bytes // shared_bytes) if shared_bytes else by_waves
 
 
-def _copies(direct: tuple[int, ...]) -> tuple[CopyInstruction, ...]:
-    """How operands come into registers, where each lane reads its own elements; and tiles into shared memory, where a
-    wave reads pieces of `direct` bytes."""
-    loads = (CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL))
-    started = CopyInstruction("cp_async", GLOBAL, SHARED, direct, 64, completion="order")
-    return (*loads, started) if direct else tuple(loads)
+_COPIES = tuple(CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL))
+"""How operands come into registers: each lane reads its own elements."""
 
 
 _CDNA = {"warp_size": 64, "registers": 512, "read_groups": READ_GROUPS, "l1_bytes": 32 * _KB}
@@ -120,7 +116,8 @@ def _arch(
         max_threads=1024,
         matrix_instructions=dense,
         sparse_instructions=sparse,
-        copy_instructions=_copies(direct),
+        copy_instructions=_COPIES,
+        async_copy=AsyncCopy(direct, 64) if direct else None,
         rates=Rates(lanes, lanes // 2, megahertz * 1e6, gigabytes * 1e9),
         shared_bytes=shared_bytes,
         core_shared_bytes=shared_bytes,

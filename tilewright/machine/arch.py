@@ -15,6 +15,7 @@ from tilewright.layout import PATTERN_ROWS
 from tilewright.machine.instructions import (
     REGISTERS,
     SHARED,
+    AsyncCopy,
     CopyEngine,
     CopyInstruction,
     MatrixInstruction,
@@ -35,7 +36,7 @@ class Arch:
     ----------
     target : name of the target that makes code for it (``"cpu"``, ``"cuda"``).
     name : the machine's own name (``"sm_90a"``, ``"x86_64-avx512-vnni-bf16"``); part of cache keys.
-    features : named capabilities (``"avx512f"``, ``"vnni"``, ``"tma"``, ``"wgmma"``, ...).
+    features : named capabilities (``"avx512f"``, ``"vnni"``, ``"shuffle"``, ...).
     warp_size : threads that run in step; 1 where a block is one OS thread.
     vector_bytes : widest access of one thread.
     shared_bytes : memory that a block can share; 0 on a machine without such a memory.
@@ -49,8 +50,11 @@ class Arch:
     matrix_instructions, sparse_instructions, copy_instructions : tables of the target's ``instructions.py``, best
         first.
     untried_instructions : what the machine multiplies with, too, but no kernel does: nobody has run them yet.
+    async_copy : what threads start and wait for later; None where they wait for what they load.
     copy_engine : what moves boxes of tensors by itself; None where threads move everything.
     signals : barriers in shared memory; None where threads meet all together only.
+    named_barriers : whether some of a block's warps can meet.
+    clusters : whether blocks can be neighbours that reach one another's shared memory.
     dependent_launch : whether a kernel may begin before the one before it has ended.
     role_registers : what threads of roles keep; None where all keep those that they start with.
     rates : what a core does in a cycle and memory in a second; None where nobody has said.
@@ -74,8 +78,11 @@ class Arch:
     sparse_instructions: tuple[MatrixInstruction, ...] = ()
     copy_instructions: tuple[CopyInstruction, ...] = ()
     untried_instructions: tuple[MatrixInstruction, ...] = ()
+    async_copy: AsyncCopy | None = None
     copy_engine: CopyEngine | None = None
     signals: Signals | None = None
+    named_barriers: bool = False
+    clusters: bool = False
     dependent_launch: bool = False
     role_registers: RoleRegisters | None = None
     rates: Rates | None = None
@@ -157,21 +164,45 @@ class Arch:
         """Whether an instruction multiplies while the threads that started it do something else."""
         return any(one.asynchronous for one in self.products(MatrixInstruction))
 
+    def moves_matrices(self, source: str, destination: str) -> bool:
+        """Whether lanes move matrices together, one that each lane names a row of."""
+        ways = ((one.source, one.destination) for one in self.copy_instructions if one.matrix and not one.strided)
+        return (source, destination) in ways
+
     @property
     def stores_matrices(self) -> bool:
         """Whether lanes store the matrices that they hold to shared memory together."""
-        ways = ((one.source, one.destination) for one in self.copy_instructions if one.matrix and not one.strided)
-        return (REGISTERS, SHARED) in ways
+        return self.moves_matrices(REGISTERS, SHARED)
+
+    @property
+    def loads_matrices(self) -> bool:
+        """Whether lanes load matrices from shared memory together."""
+        return self.moves_matrices(SHARED, REGISTERS)
 
     @property
     def copies_signal(self) -> bool:
         """Whether barriers in shared memory count the bytes of copies that land."""
-        return self.signals is not None and self.signals.announce is not None
+        return self.signals is not None and self.signals.counts_bytes
+
+    @property
+    def copies_arrive(self) -> bool:
+        """Whether arrivals at barriers in shared memory follow the copies that threads start."""
+        return self.signals is not None and self.signals.follows_copies
+
+    @property
+    def starts_own_copies(self) -> bool:
+        """Whether each thread starts copies by itself."""
+        return self.async_copy is not None and self.async_copy.threads == 1
+
+    @property
+    def reads_past_threads(self) -> bool:
+        """Whether something other than threads reads shared memory, and sees what they wrote behind a fence alone."""
+        return self.copy_engine is not None or self.starts_products
 
     @property
     def starts_wide_copies(self) -> bool:
         """Whether what is on its way to shared memory needs no registers, in pieces as wide as loads are."""
-        return any(one.asynchronous and one.bytes[:1] >= (self.vector_bytes,) for one in self.copy_instructions)
+        return self.async_copy is not None and self.async_copy.bytes[0] >= self.vector_bytes
 
     @property
     def has_threads(self) -> bool:

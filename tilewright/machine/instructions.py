@@ -218,31 +218,37 @@ class CopyEngine:
 
 
 @dataclass(frozen=True, slots=True)
-class Signals:
-    """Barriers in shared memory by which threads and copies tell others that data is there: the functions, in the
-    target's device vocabulary, that each is signalled with.
+class AsyncCopy:
+    """Pieces of tensors that threads start to move into shared memory, and wait for later.
 
     Attributes
     ----------
-    begin : gives a barrier the arrivals that end a phase of it.
-    begun : the fence behind which others see the barriers that began.
-    arrive : one thread's arrival.
-    wait : for the end of the phase of a parity.
-    announce : the bytes of copies that a phase waits for, too; None where copies do not signal.
-    arrive_announcing : both at once.
+    bytes : sizes of a piece, widest first; addresses are multiples of them.
+    threads : how many start pieces together, which then lie side by side from the address that the first one gives; 1
+        where each thread starts its own, and closes groups of them.
     """
 
-    begin: str = "mbarrier_init"
-    begun: str = "fence_mbarrier_init"
-    arrive: str = "mbarrier_arrive"
-    wait: str = "mbarrier_wait"
-    announce: str | None = None
-    arrive_announcing: str | None = None
+    bytes: tuple[int, ...]
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Barriers in shared memory: threads arrive at them, and wait for the phase of a parity to end.
+
+    Attributes
+    ----------
+    counts_bytes : a phase waits for announced bytes of the copy engine's, too.
+    follows_copies : a thread's arrival may follow the copies that it has started, when these have landed.
+    """
+
+    counts_bytes: bool = False
+    follows_copies: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RoleRegisters:
-    """Registers of a thread after warpgroups of a block have reallocated them (``setmaxnreg``).
+    """Registers of a thread after warpgroups of a block have reallocated them.
 
     Attributes
     ----------
@@ -261,7 +267,7 @@ class RoleRegisters:
 
 @dataclass(frozen=True, slots=True)
 class CopyInstruction:
-    """Elements moved between two memories.
+    """Elements moved between two memories, while who moves them waits.
 
     Attributes
     ----------
@@ -271,9 +277,6 @@ class CopyInstruction:
     threads : how many execute it together; 1 for any one thread. Several lanes write side by side, from the address
         that the first one gives.
     alignment : bytes that addresses are multiples of; 0 for the size moved.
-    completion : how others learn of its end: ``"none"`` (at once), ``"group"`` (the thread's groups),
-        ``"barrier"`` (an mbarrier counts its bytes), ``"order"`` (a wave's instructions end in order, and it waits
-        until few of them are left).
     matrix : layout of the 8x8 matrix that each register receives; None for plain copies.
     strided : moves a whole `matrix`, whose rows lie in memory as far apart as the instruction is told; `elements` are
         the types that it may have.
@@ -285,7 +288,6 @@ class CopyInstruction:
     bytes: tuple[int, ...] = ()
     threads: int = 1
     alignment: int = 0
-    completion: str = "none"
     matrix: Layout | None = None
     strided: bool = False
     elements: tuple[DType, ...] = ()
@@ -294,11 +296,5 @@ class CopyInstruction:
         memories = (REGISTERS, SHARED, GLOBAL)
         if self.source not in memories or self.destination not in memories:
             raise ValueError(f"{self.function}: from {self.source} to {self.destination}")
-        if self.completion not in ("none", "group", "barrier", "order"):
-            raise ValueError(f"{self.function}: completes by {self.completion}")
         if list(self.bytes) != sorted(self.bytes, reverse=True):
             raise ValueError(f"{self.function}: sizes {self.bytes} are not widest first")
-
-    @property
-    def asynchronous(self) -> bool:
-        return self.completion != "none"

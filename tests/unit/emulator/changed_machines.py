@@ -57,6 +57,7 @@ def _engine(draw: random.Random, arch: Arch) -> Said:
         return {"copy_engine": None}
     pick = draw.choice
     limits = {"rank": pick((2, 3, 5)), "box": pick((32, 64, 128, 256)), "unit": pick((16, 32, 64, 128))}
+    limits |= {"multicast": pick((True, False))}
     return {"copy_engine": replace(arch.copy_engine, place=pick((128, 256, 512, 1024)), **limits)}
 
 
@@ -86,7 +87,9 @@ CHANGES: tuple[Change, ...] = (
     lambda draw, arch: {"max_threads": draw.choice((64, 128, 256, 512))},
     lambda draw, arch: {"cores": draw.choice((1, 3, 20))},
     lambda draw, arch: {"rates": None},
-    lambda draw, arch: {"signals": None},
+    lambda draw, arch: {"signals": draw.choice((None, arch.signals and replace(arch.signals, follows_copies=False)))},
+    lambda draw, arch: {draw.choice(("named_barriers", "clusters")): False},
+    lambda draw, arch: {"async_copy": None},
     lambda draw, arch: {"dependent_launch": not arch.dependent_launch and arch.target == "cuda"},
     _products, _copies, _engine, _features, _roles, _own,
 )  # fmt: skip

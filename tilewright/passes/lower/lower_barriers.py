@@ -35,28 +35,30 @@ import numpy as np
 from tilewright.interpreter.over_threads import may_hold, thread_indices
 from tilewright.ir import INT32, Rewriter, Rewritten, find, listed, perform, performed, same, substitute
 from tilewright.ir import nodes as ir
-from tilewright.machine import Signals
 from tilewright.ops import TMA_STORES, Copy
 from tilewright.passes import Context, map_kernels, negated
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
 
+ORDERED = {"mbarrier_arrive_cluster": "mbarrier_arrive_cluster_release", "mbarrier_wait": "mbarrier_wait_cluster"}
+"""What barriers do that order memory which blocks share."""
+
 
 def lower_barriers(function: ir.Function, context: Context) -> ir.Function:
     """Replace what begins barriers, and give copies by hand the thread that starts them."""
-    return map_kernels(function, lambda kernel: _lower(kernel, context))
+    return map_kernels(function, _lower)
 
 
-def _lower(kernel: ir.Kernel, context: Context) -> ir.Kernel:
+def _lower(kernel: ir.Kernel) -> ir.Kernel:
     by_hand = any(
         node.buffer.scope == "barrier" if isinstance(node, ir.Allocate) else node.by_hand
         for node in find(kernel.body, ir.Allocate, Copy)
     )
-    return replace(kernel, body=_Lower(kernel, context)(kernel.body)) if by_hand else kernel
+    return replace(kernel, body=_Lower(kernel)(kernel.body)) if by_hand else kernel
 
 
 class _Lower(Rewriter):
-    def __init__(self, kernel: ir.Kernel, context: Context) -> None:
-        self.kernel, self.context = kernel, context
+    def __init__(self, kernel: ir.Kernel) -> None:
+        self.kernel = kernel
         self.thread_vars = kernel.thread_vars
         self.indices = thread_indices(kernel.thread_vars, kernel.threads)
         self.names: dict[ir.Var, ir.Expr] = {}
@@ -138,32 +140,18 @@ class _Lower(Rewriter):
         scope, self.unmet = self.unmet, None
         return [] if scope is None else [perform("cluster_sync") if scope == "cluster" else barrier()]
 
-    @property
-    def signals(self) -> Signals:
-        """The machine's; `check_words` refuses barriers where it has none."""
-        assert self.context.arch.signals is not None
-        return self.context.arch.signals
-
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         value = statement.value
         if isinstance(value, ir.Call) and value.function == "begin_barriers":
             (row,) = value.regions
             self.unmet = "cluster" if "cluster" in (value.arguments[1], self.unmet) else "block"
             begin = [
-                perform(self.signals.begin, ir.Region(row.buffer, (ir.const(place),), (1,)), count)
+                perform("mbarrier_init", ir.Region(row.buffer, (ir.const(place),), (1,)), count)
                 for place, count in enumerate(value.operands)
             ]
-            return self._leader(*begin, perform(self.signals.begun), span=statement.span)
-        if (
-            self.shares
-            and isinstance(value, ir.Call)
-            and value.function in ("mbarrier_arrive_cluster", self.signals.wait)
-        ):
-            ordered = {
-                "mbarrier_arrive_cluster": "mbarrier_arrive_cluster_release",
-                self.signals.wait: "mbarrier_wait_cluster",
-            }
-            return replace(statement, value=replace(value, function=ordered[value.function]))
+            return self._leader(*begin, perform("fence_mbarrier_init"), span=statement.span)
+        if self.shares and isinstance(value, ir.Call) and value.function in ORDERED:
+            return replace(statement, value=replace(value, function=ORDERED[value.function]))
         return statement
 
     # Copies ---------------------------------------------------------------------------------------
@@ -171,8 +159,7 @@ class _Lower(Rewriter):
     def _loads(self, copies: Sequence[Copy], barrier: ir.Region) -> list[ir.Statement]:
         """Loads that signal one barrier: announced, then started."""
         total = sum(copy.landing_bytes for copy in copies)
-        assert self.signals.announce is not None
-        announced = perform(self.signals.announce, barrier, ir.const(total))
+        announced = perform("mbarrier_expect_tx", barrier, ir.const(total))
         started = [part for copy in copies for part in self._started(copy)]
         return self._leader(replace(announced, span=copies[0].span), *started, span=copies[0].span)
 

@@ -45,7 +45,6 @@ from tilewright.ir import INT32, INTRINSICS, UINT32, UPDATES, perform, performed
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten, listed
 from tilewright.ir.walking import find, holds, walk
-from tilewright.machine import Signals
 from tilewright.ops import CP_ASYNC, SYNC, Copy
 from tilewright.passes import Context, map_kernels
 from tilewright.passes.lower.channel_rings import BY_ENGINE, Ring, mechanisms_of, ring_of
@@ -64,31 +63,25 @@ def lower_channels(function: ir.Function, context: Context) -> ir.Function:
     ------
     ChannelMisuse : a copy into a slot that its role has not acquired, or a channel of a scope that the machine lacks.
     """
-    return map_kernels(function, lambda kernel: _lower(kernel, context))
+    return map_kernels(function, _lower)
 
 
-def _lower(kernel: ir.Kernel, context: Context) -> ir.Kernel:
+def _lower(kernel: ir.Kernel) -> ir.Kernel:
     rings = {node.name: ring_of(node, kernel) for node in find(kernel, ir.Channel)}
     if not holds(kernel, ir.Roles):
         return kernel
-    body = _Lower(kernel, rings, context)(kernel.body)
+    body = _Lower(kernel, rings)(kernel.body)
     return replace(kernel, body=body)
 
 
 class _Lower(Rewriter):
-    def __init__(self, kernel: ir.Kernel, rings: dict[str, Ring], context: Context) -> None:
-        self.kernel, self.rings, self.context = kernel, rings, context
+    def __init__(self, kernel: ir.Kernel, rings: dict[str, Ring]) -> None:
+        self.kernel, self.rings = kernel, rings
         self.thread = kernel.thread_vars[0]
         self.role: ir.Role | None = None
         self.alone = False
         self.held: dict[str, ir.Expr] = {}
         self.announced: set[str] = set()
-
-    @property
-    def signals(self) -> Signals:
-        """The machine's; `check_words` refuses barriers where it has none."""
-        assert self.context.arch.signals is not None
-        return self.context.arch.signals
 
     def _first_thread(self, *statements: ir.Statement) -> ir.Statement:
         """Statements that one thread executes."""
@@ -103,9 +96,9 @@ class _Lower(Rewriter):
         ring = self.rings[channel.name]
         slot = ir.Var(INT32, "slot")
         rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
-        begin = [perform(self.signals.begin, ir.Region(row, (slot,), (1,)), ir.const(count)) for row, count in rows]
+        begin = [perform("mbarrier_init", ir.Region(row, (slot,), (1,)), ir.const(count)) for row, count in rows]
         loop = ir.counted(slot, ring.full.size, ir.seq(*begin), "unroll", span=channel.span)
-        body = ir.seq(loop, perform(self.signals.begun))
+        body = ir.seq(loop, perform("fence_mbarrier_init"))
         start = ir.If(ir.binary("eq", self.thread, ir.const(0)), body, span=channel.span)
         return [*(ir.Allocate(row, span=channel.span) for row, _ in rows), start]
 
@@ -182,7 +175,7 @@ class _Lower(Rewriter):
         made: list[ir.Statement] = []
         if not channel.is_private:
             empty, parity = self._slot(ring.empty, channel.stages, number), self._parity(channel.stages, number, True)
-            wait = perform(self.signals.wait, empty, parity, span=statement.span)
+            wait = perform("mbarrier_wait", empty, parity, span=statement.span)
             made.append(self._first_thread(wait) if wait_alone else wait)
         end = next(
             (i for i, other in enumerate(rest) if isinstance(other, ir.Publish) and other.channel == channel.name), None
@@ -194,8 +187,7 @@ class _Lower(Rewriter):
         if end is not None and total:
             self.announced = self.announced | {channel.name}
             full = self._slot(ring.full, channel.stages, number)
-            assert self.signals.arrive_announcing is not None
-            made.append(self._first_thread(perform(self.signals.arrive_announcing, full, ir.const(total))))
+            made.append(self._first_thread(perform("mbarrier_arrive_expect_tx", full, ir.const(total))))
         return made
 
     def visit_Publish(self, statement: ir.Publish) -> Rewritten:
@@ -205,14 +197,14 @@ class _Lower(Rewriter):
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[ir.Statement] = []
         if BY_ENGINE in mechanisms and statement.channel not in self.announced:
-            made.append(self._first_thread(perform(self.signals.arrive, full)))
+            made.append(self._first_thread(perform("mbarrier_arrive", full)))
         if CP_ASYNC in mechanisms:
             made.append(perform("cp_async_mbarrier_arrive_noinc", full))
         if SYNC in mechanisms:
             made += [proxy_fence()] if SYNC in ring.fenced else []
             made += self._arrive(full)
         if not mechanisms:
-            made.append(self._first_thread(perform(self.signals.arrive, full)))
+            made.append(self._first_thread(perform("mbarrier_arrive", full)))
         self.held.pop(statement.channel, None)
         self.announced = self.announced - {statement.channel}
         return made
@@ -222,7 +214,7 @@ class _Lower(Rewriter):
         lane = self.thread % ir.WARP
         return [
             perform("sync_warp"),
-            ir.If(ir.binary("eq", lane, ir.const(0)), ir.seq(perform(self.signals.arrive, barrier))),
+            ir.If(ir.binary("eq", lane, ir.const(0)), ir.seq(perform("mbarrier_arrive", barrier))),
         ]
 
     def visit_Receive(self, statement: ir.Receive) -> Rewritten:
@@ -230,7 +222,7 @@ class _Lower(Rewriter):
         stages = ring.channel.stages
         full = self._slot(ring.full, stages, statement.iteration)
         parity = self._parity(stages, statement.iteration, False)
-        wait = perform(self.signals.wait, full, parity, span=statement.span)
+        wait = perform("mbarrier_wait", full, parity, span=statement.span)
         return [wait, proxy_fence()] if CP_ASYNC in ring.fenced else wait
 
     def visit_Release(self, statement: ir.Release) -> Rewritten:
@@ -246,7 +238,7 @@ class _Lower(Rewriter):
             one_each = ir.binary("lt", lane, ir.const(ring.blocks))
             arrive_at_each = ir.If(one_each, ir.seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
             return arrive_at_each if by_group else [*fence, perform("sync_warp"), arrive_at_each]
-        arrive = perform(self.signals.arrive, slot)
+        arrive = perform("mbarrier_arrive", slot)
         if self.role.name not in ring.by_group:
             return [*fence, *self._arrive(slot)]
         first = ir.binary("eq", self.thread % ir.WARPGROUP, ir.const(0))
@@ -299,8 +291,7 @@ class _Lower(Rewriter):
         copy = replace(copy, barrier=full)
         if ring.channel.name in self.announced:
             return self._first_thread(copy)
-        assert self.signals.announce is not None
-        return self._first_thread(perform(self.signals.announce, full, ir.const(copy.landing_bytes)), copy)
+        return self._first_thread(perform("mbarrier_expect_tx", full, ir.const(copy.landing_bytes)), copy)
 
 
 def _announced(body: ir.Seq, copies: Sequence[Copy]) -> int | None:

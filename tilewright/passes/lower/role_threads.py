@@ -39,7 +39,7 @@ class RoleThreads(DecidingRewriter):
         self.taken = named_by_author(kernel)
         self.thread = linear_thread(kernel)
         self.threads = kernel.num_threads
-        if self.context.arch.has("setmaxnreg"):
+        if self.context.arch.role_registers is not None:
             for roles in find(kernel.body, ir.Roles):
                 check_register_shares(roles, kernel, self.context.arch)
         group = ir.Var(INT32, "warpgroup")
@@ -73,7 +73,7 @@ class RoleThreads(DecidingRewriter):
 
     def _registers(self, role: ir.Role) -> list[ir.Statement]:
         """The reallocation of a warpgroup's registers; nothing on a machine that has none."""
-        if role.registers is None or not self.context.arch.has("setmaxnreg"):
+        if role.registers is None or self.context.arch.role_registers is None:
             return []
         return [perform("setmaxnreg", ir.const(role.registers), span=role.span)]
 
@@ -133,7 +133,7 @@ class RoleThreads(DecidingRewriter):
             return ir.Call(BOOL, "sync_threads", ())
         if self.role.warps == 1:
             return ir.Call(BOOL, "sync_warp", ())
-        if not self.context.arch.has("named_barrier"):
+        if not self.context.arch.named_barriers:
             raise MissingCapability(
                 f"{self.context.arch.name} has no barriers of some of a block's warps, and {self.role.name} needs one",
                 span=self.role.span,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.machine import Arch, RoleRegisters, Signals
+from tilewright.machine import Arch, AsyncCopy, RoleRegisters, Signals
 from tilewright.machine.nvidia import DEVICES, as_measured, device_of
 from tilewright.targets.base import arch_of, known_name
 from tilewright.targets.cuda.driver import Attribute, Driver, find_driver
@@ -26,11 +26,9 @@ from tilewright.targets.cuda.instructions import (
 RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
 
-SIGNALS = Signals(announce="mbarrier_expect_tx", arrive_announcing="mbarrier_arrive_expect_tx")
-"""Barriers in shared memory of machines whose copy engine signals them, too."""
-
-DEPENDENT_LAUNCH = 90
-"""The compute capability from which a kernel may begin before the one before it has ended."""
+_ENGINE_FROM = 90
+"""The compute capability from which there are clusters, a copy engine that signals barriers, and kernels that begin
+before the one before them has ended."""
 
 _REGISTER_UNIT = 256
 """Registers are handed to warps in multiples of this."""
@@ -39,11 +37,11 @@ _PARTITIONS = 4
 """Schedulers of a multiprocessor, each with its own quarter of the registers."""
 
 _AMPERE = frozenset({
-    "threads", "shuffle", "redux", "dp4a", "ldmatrix", "cp_async", "named_barrier", "mma_sync",
+    "threads", "shuffle", "redux", "dp4a", "mma_sync",
     "atomics", "atomics_64", "atomic_extremes", "cooperative_launch", "quad_exchange", "block_votes",
 })  # fmt: skip
 _ADA = _AMPERE | {"mma_fp8"}
-_HOPPER = _AMPERE | {"stmatrix", "tma", "cluster", "multicast", "vector_atomics"}
+_HOPPER = _AMPERE | {"stmatrix", "vector_atomics"}
 _BLACKWELL = _HOPPER | {"access_32_bytes"}
 
 
@@ -113,7 +111,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> CudaArch:
-    shared = facts.pop("shared_per_multiprocessor")
+    shared, engine = facts.pop("shared_per_multiprocessor"), compute >= _ENGINE_FROM
     return CudaArch(
         "cuda",
         name,
@@ -125,10 +123,13 @@ def _arch(name: str, compute: int, features: frozenset[str], **facts: Any) -> Cu
         max_threads=1024,
         registers=255,
         compute=compute,
-        copy_engine=ENGINE if "tma" in features else None,
-        signals=SIGNALS if "tma" in features else Signals(),
-        dependent_launch=compute >= DEPENDENT_LAUNCH,
-        role_registers=ROLES if "setmaxnreg" in features else None,
+        async_copy=AsyncCopy((16, 8, 4)),
+        copy_engine=ENGINE if engine else None,
+        signals=Signals(counts_bytes=engine, follows_copies=True),
+        named_barriers=True,
+        clusters=engine,
+        dependent_launch=engine,
+        role_registers=ROLES if name.endswith("a") else None,
         shared_per_multiprocessor=shared,
         l1_bytes=facts.pop("l1_bytes", shared),
         **facts,
@@ -141,9 +142,8 @@ _H200 = {**_LARGE_HOPPER, "cores": 132, "l2_bytes": 50 * _MB}
 _B200 = {**_LARGE_HOPPER, "cores": 148, "l2_bytes": 126 * _MB}
 _SMALL = {"shared_per_multiprocessor": 100 * _KB, "warps_per_multiprocessor": 48}
 _RTX = {**_SMALL, "blocks_per_multiprocessor": 24, "cores": 188, "l2_bytes": 128 * _MB, "barrier_pool": 24}
-_OWN = frozenset({"setmaxnreg"})
 ROLES = RoleRegisters(step=8, loads=(None, 40, 32), computes=80, most=240)
-"""How what setmaxnreg takes from producers is shared out."""
+"""How what setmaxnreg, of the names that end in ``a``, takes from producers is shared out."""
 
 ARCHITECTURES: Mapping[str, CudaArch] = {
     arch.name: arch
@@ -152,12 +152,12 @@ ARCHITECTURES: Mapping[str, CudaArch] = {
         _arch("sm_86", 86, _AMPERE, **_SMALL, blocks_per_multiprocessor=16, cores=84, l2_bytes=6 * _MB),
         _arch("sm_89", 89, _ADA, **_SMALL, blocks_per_multiprocessor=24, cores=142, l2_bytes=96 * _MB),
         _arch("sm_90", 90, _HOPPER, **_H200),
-        _arch("sm_90a", 90, _HOPPER | _OWN | {"wgmma"}, **_H200),
+        _arch("sm_90a", 90, _HOPPER | {"wgmma"}, **_H200),
         _arch("sm_100", 100, _BLACKWELL, **_B200),
-        _arch("sm_100a", 100, _BLACKWELL | _OWN, **_B200),
-        _arch("sm_103a", 103, _BLACKWELL | _OWN, **_B200),
+        _arch("sm_100a", 100, _BLACKWELL, **_B200),
+        _arch("sm_103a", 103, _BLACKWELL, **_B200),
         _arch("sm_120", 120, _BLACKWELL | {"mma_fp8"}, **_RTX),
-        _arch("sm_120a", 120, _BLACKWELL | _OWN | {"mma_fp8"}, **_RTX),
+        _arch("sm_120a", 120, _BLACKWELL | {"mma_fp8"}, **_RTX),
     )
 }
 """Every architecture by its compiler's name; a name that ends in ``a`` has what only that one generation has."""

@@ -181,16 +181,6 @@ def sparse_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
 def copy_instructions(arch: Arch) -> tuple[CopyInstruction, ...]:
     """The copies of an architecture, those that cost threads least first."""
     found: list[CopyInstruction] = []
-    if arch.has("tma"):
-        found += [
-            CopyInstruction("tma_load", GLOBAL, SHARED, alignment=16, completion="barrier"),
-            CopyInstruction("tma_store", SHARED, GLOBAL, alignment=16, completion="group"),
-            CopyInstruction("tma_reduce_add", SHARED, GLOBAL, alignment=16, completion="group"),
-            CopyInstruction("bulk_load", GLOBAL, SHARED, alignment=16, completion="barrier"),
-            CopyInstruction("bulk_store", SHARED, GLOBAL, alignment=16, completion="group"),
-        ]
-    if arch.has("cp_async"):
-        found.append(CopyInstruction("cp_async", GLOBAL, SHARED, (16, 8, 4), completion="group"))
     matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP, alignment=16)
     found += [
         matrix("ldmatrix", SHARED, REGISTERS, matrix=MATRIX_8X8),

@@ -141,7 +141,7 @@ def _scalars(values: Mapping[ir.Buffer | ir.Var, Any]) -> dict[ir.Var, int]:
 
 def cluster_of(kernel: ir.Kernel, arch: Arch) -> tuple[int, int, int]:
     """Blocks of a kernel's clusters along x, y, z, as far as the machine has clusters."""
-    x, y, z = kernel.attribute("cluster", (1, 1, 1)) if arch.has("cluster") else (1, 1, 1)
+    x, y, z = kernel.attribute("cluster", (1, 1, 1)) if arch.clusters else (1, 1, 1)
     return x, y, z
 
 

@@ -45,8 +45,8 @@ def test_every_function_assembles(name):
     numbers = name in ("sm_80", "sm_90a")  # which convert in different ways
     binary = compile_text(TEXT, arch, toolchain=Toolchain(flags=("-DNUMBERS",) if numbers else ()))
     kernels = {"matrices", "words", "memory", "updates", *(["numbers"] if numbers else [])}
-    kernels |= {"copies"} if arch.has("tma") else set()
-    kernels |= {"budgets"} if arch.has("setmaxnreg") else set()
+    kernels |= {"copies"} if arch.copy_engine else set()
+    kernels |= {"budgets"} if arch.role_registers else set()
     kernels |= {"warpgroups"} if arch.has("wgmma") else set()
     assert set(binary.resources) == kernels
     assert all(resources.spill_store_bytes == 0 for resources in binary.resources.values())

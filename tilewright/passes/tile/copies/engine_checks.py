@@ -97,7 +97,7 @@ def bulk_unsupported(copy: Copy, site: Site) -> str | None:
 def passing_unsupported(copy: Copy, site: Site) -> str | None:
     """Why the engine cannot move a shared tile to one of another block of the cluster; None where it can."""
     engine = site.arch.copy_engine
-    if engine is None or not site.arch.has("cluster"):
+    if engine is None or not site.arch.clusters:
         return f"{site.arch.name} has no clusters"
     return _bytes_unsupported(copy, None, site, engine.unit)
 

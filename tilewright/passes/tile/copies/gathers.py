@@ -18,7 +18,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import find, has_effect, substitute, walk
 from tilewright.ir import nodes as ir
 from tilewright.layout.layout import Layout
-from tilewright.machine.instructions import CopyInstruction
+from tilewright.machine.instructions import AsyncCopy
 from tilewright.passes.forwarding import stored_by
 from tilewright.passes.rows import Neighbours, is_plain_tensor, row_unsupported, runs_of
 from tilewright.passes.scoped import negated
@@ -106,7 +106,7 @@ def is_zero(value: ir.Expr) -> bool:
     return isinstance(value, ir.Const) and value.value == 0 and not str(value.value).startswith("-")
 
 
-def gather_bytes(gather: Gather, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
+def gather_bytes(gather: Gather, instruction: AsyncCopy, analyzer: Analyzer, layout: Layout | None) -> int | str:
     """How many bytes one instruction moves of each row, or why none can.
 
     Parameters

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tilewright.arith import Analyzer
 from tilewright.ir import Buffer, Load, Region, index_binary, root, walk
 from tilewright.layout import MEMORY, Layout
-from tilewright.machine import GLOBAL, SHARED, Arch, CopyInstruction
+from tilewright.machine import AsyncCopy
 from tilewright.ops import CP_ASYNC, ENGINE, THREADS, Copy, kept_axes
 from tilewright.passes.rows import box_unsupported, conversion_unsupported, is_plain_tensor, runs_of
 from tilewright.passes.tile.copies.filled_tiles import Site
@@ -31,7 +31,7 @@ def copied_piece(copy: Copy, site: Site) -> int | str:
     return found if unsupported is None else unsupported
 
 
-def _waves_unsupported(copy: Copy, instruction: CopyInstruction, size: int, site: Site) -> str | None:
+def _waves_unsupported(copy: Copy, instruction: AsyncCopy, size: int, site: Site) -> str | None:
     """Why waves do not bring a tile in instructions that write side by side what their lanes read; or should not."""
     tile, source, threads = copy.destination.buffer, copy.source, len(site.threads)
     if not copy.destination.is_whole:
@@ -68,26 +68,22 @@ def gathered_piece(gather: Gather, site: Site) -> int | str:
     return gather_bytes(gather, instruction, site.analyzer, site.layout(gather.tile))
 
 
-def _instruction(tensor: Buffer, tile: Buffer, site: Site) -> CopyInstruction | str:
+def _instruction(tensor: Buffer, tile: Buffer, site: Site) -> AsyncCopy | str:
     """The instruction by which threads bring parts of a tensor into a tile, or why they have none."""
-    instruction = asynchronous_copy(site.arch)
+    instruction = site.arch.async_copy
     if instruction is None:
         return "the machine has none"
     if tile in site.private_slots:
         return "its slots are those of single warps"
+    if tile in site.slots and not site.arch.copies_arrive:
+        return "no arrivals at the machine's barriers follow copies"
     outside = dict(site.kernel.safe_values).get(root(tensor))
     if outside is not None and not is_zero(outside):
         return "what is out of bounds is not zero"
     return instruction
 
 
-def asynchronous_copy(arch: Arch) -> CopyInstruction | None:
-    """The machine's instruction by which one thread starts a copy of a few bytes into shared memory."""
-    started = (one for one in arch.copy_instructions if one.function == CP_ASYNC)
-    return next((one for one in started if (one.source, one.destination) == (GLOBAL, SHARED)), None)
-
-
-def piece_bytes(copy: Copy, instruction: CopyInstruction, analyzer: Analyzer, layout: Layout | None) -> int | str:
+def piece_bytes(copy: Copy, instruction: AsyncCopy, analyzer: Analyzer, layout: Layout | None) -> int | str:
     """How many bytes one instruction moves of a copy from global to shared memory, or why none can.
 
     Parameters

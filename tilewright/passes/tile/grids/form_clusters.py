@@ -57,7 +57,8 @@ WASTE = 16
 
 def form_clusters(function: ir.Function, context: Context) -> ir.Function:
     """Give kernels that the compiler divided into roles clusters, where that saves loads."""
-    if not (context.arch.has("cluster") and context.arch.has("multicast")):
+    engine = context.arch.copy_engine
+    if not (context.arch.clusters and engine is not None and engine.multicast):
         return function
     return map_kernels(function, lambda kernel: _form(kernel, context))
 

@@ -213,7 +213,7 @@ def _started(loop: ir.Pipelined) -> list[Copy]:
 def _loads_ahead(arch: Arch) -> bool:
     """Whether a block's threads work on while what they load is on its way: else more slots than one only take
     memory."""
-    return arch.has("register_staging") or any(one.asynchronous for one in arch.copy_instructions)
+    return arch.has("register_staging") or arch.async_copy is not None or arch.copy_engine is not None
 
 
 def unstageable(kernel: ir.Kernel, loop: ir.Pipelined) -> dict[ir.Buffer, str]:

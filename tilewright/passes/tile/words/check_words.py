@@ -32,15 +32,20 @@ NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
     ),
     **dict.fromkeys(
         ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "mbarrier_arrive_cluster"),
-        (_feature("cluster"), "clusters of blocks", "one block for each tile"),
+        (attrgetter("clusters"), "clusters of blocks", "one block for each tile"),
     ),
     **dict.fromkeys(
         ("named_barrier_sync", "named_barrier_arrive"),
-        (_feature("named_barrier"), "named barriers", "T.sync_threads()"),
+        (attrgetter("named_barriers"), "named barriers", "T.sync_threads()"),
     ),
     **dict.fromkeys(
         ("setmaxnreg",),
-        (_feature("setmaxnreg"), "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg"),
+        (attrgetter("role_registers"), "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg"),
+    ),
+    "cp_async_mbarrier_arrive_noinc": (
+        attrgetter("copies_arrive"),
+        "arrivals that follow a thread's copies (T.cp_async_barrier_noinc)",
+        "T.ptx_wait_group and T.mbarrier_arrive",
     ),
     **dict.fromkeys(
         ("call_extern",),
@@ -48,7 +53,7 @@ NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
     ),
     **dict.fromkeys(
         ("ldmatrix", "ldmatrix_trans"),
-        (_feature("ldmatrix"), "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads"),
+        (attrgetter("loads_matrices"), "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads"),
     ),
     **dict.fromkeys(
         ("grid_sync",), (_feature("cooperative_launch"), "barriers of a whole grid (T.sync_grid)", "two T.Kernel")

@@ -29,7 +29,7 @@ from tilewright.passes.tile.gemms.gemm_groups import WGMMA
 def drop_idle_waits(function: Function, context: Context) -> Function:
     """Remove the author's waits for products in kernels that start none, and of one thread those for its copies."""
     if context.arch.has("threads"):
-        started = {BY_HAND} if context.arch.has("cp_async") else set[str]()
+        started = {BY_HAND} if context.arch.starts_own_copies else set[str]()
         return map_kernels(function, lambda kernel: _dropped(kernel, started))
     return map_kernels(function, lambda kernel: _dropped(changed(kernel, TileOperator, by=_at_once), set()))
 

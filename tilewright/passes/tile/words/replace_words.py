@@ -53,11 +53,11 @@ COPIES, DOT = ("cp_async", "cp_async_zfill"), "dp4a"
 
 def replace_words(function: ir.Function, context: Context) -> ir.Function:
     """Say in other words what the machine has no word for."""
-    has = context.arch.has
     voting = any(call.function in VOTES for role in find(function.body, ir.Role) for call in find(role, ir.Call))
-    needs = {**dict.fromkeys(VOTES, "block_votes"), RANK: "cluster", FENCE: "cluster", DOT: DOT}
-    needs |= dict.fromkeys(COPIES, "cp_async")
-    absent = {word for word, feature in needs.items() if not has(feature)}
+    arch = context.arch
+    there = {**dict.fromkeys(VOTES, arch.has("block_votes")), **dict.fromkeys(COPIES, arch.starts_own_copies)}
+    there |= {RANK: arch.clusters, FENCE: arch.reads_past_threads, DOT: arch.has(DOT)}
+    absent = {word for word, able in there.items() if not able}
     if not context.arch.runs_warps:
         absent |= {LANES, *LANE_WORDS} - (SIMDGROUP if context.arch.has_threads else set())
     if not voting and not any(call.function in absent for call in find(function.body, ir.Call)):

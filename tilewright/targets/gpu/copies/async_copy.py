@@ -18,14 +18,13 @@ from tilewright.ops import CP_ASYNC, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
 from tilewright.passes.tile.copies.gathers import Gather, gather_bytes, gather_of
-from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.targets.gpu.copies.started_copies import piece_width, place_of, source_of, start, wait
 
 
 def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     """The thread code of a copy that was chosen to be asynchronous."""
     block = context.facts[BLOCK]
-    instruction = asynchronous_copy(context.arch)
+    instruction = context.arch.async_copy
     if copy.schedule.prefer != CP_ASYNC or instruction is None:
         return None
     width = piece_width(copy, instruction, block, block.layouts.get(copy.destination.buffer))
@@ -151,7 +150,7 @@ class _CopyPieces(Pieces):
 def lower_gather(loop: ir.Parallel, context: Context) -> ir.Statement | None:
     """The thread code of a loop that was chosen to be asynchronous."""
     block = context.facts[BLOCK]
-    instruction, gather = asynchronous_copy(context.arch), gather_of(loop)
+    instruction, gather = context.arch.async_copy, gather_of(loop)
     if instruction is None or gather is None:
         return None
     size = gather_bytes(gather, instruction, block.analyzer, block.layouts.get(gather.tile))

@@ -13,11 +13,10 @@ from dataclasses import replace
 from tilewright.ir import INT32, UINT32, Intrinsic, register, substitute
 from tilewright.ir import nodes as ir
 from tilewright.layout import MEMORY, Layout, shared_rows
-from tilewright.machine.instructions import CopyInstruction
+from tilewright.machine.instructions import AsyncCopy
 from tilewright.ops import CP_ASYNC, Copy, kept_axes
 from tilewright.passes.context import Context
 from tilewright.passes.lower.block_view import BLOCK, BlockView
-from tilewright.passes.tile.copies.pieces import asynchronous_copy
 from tilewright.passes.tile.pipelines.inject_pipeline import GROUPS
 from tilewright.targets.gpu.copies.started_copies import piece_width, place_of, source_of, start, wait
 
@@ -29,7 +28,7 @@ MOST_PENDING = 63
 
 def lower_copy(copy: Copy, context: Context) -> ir.Statement | None:
     """The thread code of a copy that was chosen to be asynchronous; one without a token waits for itself."""
-    instruction = asynchronous_copy(context.arch)
+    instruction = context.arch.async_copy
     if copy.schedule.prefer != CP_ASYNC or instruction is None:
         return None
     block = context.facts[BLOCK]
@@ -48,7 +47,7 @@ def lower_wait(asked: ir.Wait, context: Context) -> ir.Statement:
     What an author begins by hand is waited for altogether. Where the machine starts no copies, all has happened where
     it began.
     """
-    instruction = asynchronous_copy(context.arch)
+    instruction = context.arch.async_copy
     if instruction is None or not asked.token.startswith(CP_ASYNC):
         return ir.seq()
     groups = context.facts[GROUPS].get(asked.token, ())
@@ -59,9 +58,7 @@ def lower_wait(asked: ir.Wait, context: Context) -> ir.Statement:
     return ir.If(full, ir.seq(wait(left)), ir.seq(wait(0)), span=asked.span)
 
 
-def _instructions(
-    groups: Sequence[Sequence[Copy]], pending: int, instruction: CopyInstruction, block: BlockView
-) -> int:
+def _instructions(groups: Sequence[Sequence[Copy]], pending: int, instruction: AsyncCopy, block: BlockView) -> int:
     """How many instructions each wave is sure to have executed for the last `pending` groups, wherever a step is."""
     if not groups:
         return 0
@@ -70,13 +67,13 @@ def _instructions(
     return min(*runs, MOST_PENDING)
 
 
-def _iterations(copy: Copy, instruction: CopyInstruction, block: BlockView) -> tuple[int, int]:
+def _iterations(copy: Copy, instruction: AsyncCopy, block: BlockView) -> tuple[int, int]:
     """Elements of a piece, and in how many iterations every thread has one."""
     width = piece_width(copy, instruction, block, None)
     return width, math.prod(copy.destination.static_tile_shape) // width // block.threads
 
 
-def _started(copy: Copy, instruction: CopyInstruction, block: BlockView) -> ir.Statement:
+def _started(copy: Copy, instruction: AsyncCopy, block: BlockView) -> ir.Statement:
     """Each thread's pieces of a tile, in the order of shared memory."""
     width, _ = _iterations(copy, instruction, block)
     layout = _slot(copy.destination, block)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from tilewright.errors import Span
 from tilewright.ir import Evaluate, Expr, Region, const, perform
 from tilewright.layout.layout import Layout
-from tilewright.machine.instructions import CopyInstruction
+from tilewright.machine.instructions import AsyncCopy
 from tilewright.ops import Copy, kept_axes
 from tilewright.passes.lower.block_view import BlockView
 from tilewright.passes.tile.copies.pieces import piece_bytes
 
 
-def piece_width(copy: Copy, instruction: CopyInstruction, block: BlockView, layout: Layout | None) -> int:
+def piece_width(copy: Copy, instruction: AsyncCopy, block: BlockView, layout: Layout | None) -> int:
     """Elements of a piece of a copy that was chosen to be asynchronous."""
     size = piece_bytes(copy, instruction, block.analyzer, layout)
     assert isinstance(size, int), size
