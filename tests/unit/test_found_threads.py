@@ -555,3 +555,43 @@ def test_workspaces_of_roles_are_read_behind_a_barrier(roles: str, told: bool) -
         made, numbers = kernel.emulate(given, schedule=schedule, seed=seed)
         np.testing.assert_array_equal(made, expected)
         np.testing.assert_array_equal(numbers, 3 * told * ((roles == "loop") | (THREAD >= 32)))
+
+
+@pytest.mark.parametrize("target", ["cuda -arch=sm_80", "cuda -arch=sm_90a"])
+@pytest.mark.parametrize("loop", ["left", "while"])
+def test_a_loop_that_combines_waits_for_nobody(loop: str, target: str) -> None:
+    """An atomic in a loop that may be left was taken for a wait of the author's, so that warps raced for a shared tile
+    that others hand on (fuzz seed 10040226, wrong on an H200)."""
+
+    def program(A):
+        A: T.Tensor((64,), "int32")
+        O, Q = T.empty((64,), "int32"), T.empty((64,), "int32")
+        with T.Kernel(1, threads=256):
+            s = T.alloc_shared((64,), "int32")
+            T.copy(A, s)
+            T.fill(Q, 0)
+            turns = T.alloc_var("int32", init=0)
+            with T.ws(0):
+                for i in T.Parallel(64):
+                    s[i] = A[63 - i] + 1
+                if loop == "left":
+                    for k in T.serial(A[3]):
+                        for i in T.Parallel(64):
+                            T.atomic_add(Q[i], k + 1)
+                        if k >= A[1]:
+                            T.loop_break()
+                else:
+                    while turns < A[2]:
+                        for i in T.Parallel(64):
+                            T.atomic_add(Q[i], turns + 1)
+                        turns = turns + 1
+            with T.ws(1):
+                for i in T.Parallel(64):
+                    O[i] = s[63 - i]
+        return O, Q
+
+    kernel = tilewright.jit(target=target)(program).compile(GIVEN)
+    for seed in range(4):
+        passed_on, counted = kernel.emulate(GIVEN, schedule="random", seed=seed)
+        np.testing.assert_array_equal(passed_on, GIVEN + 1)
+        np.testing.assert_array_equal(counted, 3)

@@ -72,15 +72,24 @@ def hands_on(one: ir.Seq, other: ir.Seq) -> bool:
 
 
 def waits(part: ir.Seq, signals: bool = True) -> bool:
-    """Whether threads wait for others by words of the author's, which an atomic does where a loop asks again and again;
-    or, with `signals`, tell others something: relaxed atomics add up, and tell nobody."""
-    asks = holds(part, ir.While, ir.Break)
-    return any(
-        node.function in TOGETHER
-        or "barrier" in node.function
-        or (node.function.startswith("atomic") and (asks or (signals and node.arguments[-1] != "relaxed")))
-        for node in find(part, ir.Call)
-    ) or any(copy.barrier is not None for copy in find(part, Copy))
+    """Whether threads wait for others by words of the author's, as a loop does that asks an atomic again and again what it
+    found; or, with `signals`, tell others something: relaxed atomics add up, and tell nobody."""
+    told = {id(one.value) for one in find(part, ir.Evaluate)}
+    asking = [loop for loop in find(part, ir.While, ir.For) if isinstance(loop, ir.While) or holds(loop, ir.Break)]
+    return (
+        any(_is_atomic(node) and id(node) not in told for loop in asking for node in find(loop, ir.Call))
+        or any(
+            node.function in TOGETHER
+            or "barrier" in node.function
+            or (signals and _is_atomic(node) and node.arguments[-1] != "relaxed")
+            for node in find(part, ir.Call)
+        )
+        or any(copy.barrier is not None for copy in find(part, Copy))
+    )
+
+
+def _is_atomic(call: ir.Call) -> bool:
+    return call.function.startswith("atomic")
 
 
 def kept_registers(statement: object) -> int | None:
