@@ -72,8 +72,8 @@ def hands_on(one: ir.Seq, other: ir.Seq) -> bool:
 
 
 def waits(part: ir.Seq, signals: bool = True) -> bool:
-    """Whether threads wait for others by words of the author's, as a loop does that asks an atomic again and again what it
-    found; or, with `signals`, tell others something: relaxed atomics add up, and tell nobody."""
+    """Whether threads wait for others by words of the author's, as a loop does that asks an atomic again and again what
+    it found; or, with `signals`, tell others something: relaxed atomics add up, and tell nobody."""
     told = {id(one.value) for one in find(part, ir.Evaluate)}
     asking = [loop for loop in find(part, ir.While, ir.For) if isinstance(loop, ir.While) or holds(loop, ir.Break)]
     return (
