@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections import ChainMap
 from collections.abc import Callable, Mapping
@@ -321,6 +322,8 @@ class ExpressionParser:
         for word in fields.keys() - known.keys():
             hint = near(word, list(known)) or operands
             raise self.fail(f"{name}: got an unexpected keyword argument {word!r}", call, hint)
+        kinds = {one.name: {*re.findall(r"\w+", str(one.type))} for one in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        fields = {word: _as_declared(value, kinds.get(word, set())) for word, value in fields.items()}
         try:
             for place in filter(None, set(known.values())):
                 own[place[0]] = place[1](**{word: value for word, value in fields.items() if known[word] == place})
@@ -358,6 +361,13 @@ class ExpressionParser:
         alignment = int(self.number(keywords.pop("alignment", ast.Constant(ir.GLOBAL_ALIGNMENT))) or 1)
         placed = bool(self.number(keywords.pop("placed", ast.Constant(False))))
         return ir.Buffer(name, shape, of, SCOPES[word], strides, viewed, packed, alignment, placed), keywords
+
+
+def _as_declared(value: object, kinds: set[str]) -> object:
+    """A bare literal as a constant, where a field holds expressions alone."""
+    if isinstance(value, (bool, int, float)) and "Expr" in kinds <= {"ir", "Expr", "None"}:
+        return ir.Const(literal_dtype(value, None), value)
+    return value
 
 
 def items(node: ast.expr) -> list[ast.expr]:
