@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from programs import program
 
+import tilewright
+import tilewright.language as T
 from tilewright.interpreter import interpret
 from tilewright.ir import Function, dtypes
 from tilewright.kernels.quant_matmul import quant_matmul
@@ -249,3 +251,25 @@ def test_threads_of_a_gpu_stay_threads() -> None:
     for y, histogram in zip(results[1:], histograms[1:], strict=True):
         np.testing.assert_array_equal(y, results[0])
         np.testing.assert_array_equal(histogram, histograms[0])
+
+
+@pytest.mark.parametrize("machine", ["cuda -arch=sm_80", "hip -arch=gfx942", "hip -arch=gfx90a", "metal -arch=apple7"])
+@pytest.mark.parametrize("dtype", ["float32", "tfloat32"])
+def test_the_last_program_of_a_gpu_multiplies_both_floats_of_32_bits(dtype: str, machine: str) -> None:
+    """What Metal's product of float32 makes of tfloat32 nobody knew: a KeyError."""
+
+    @T.prim_func
+    def product(A: T.Tensor((32, 32), dtype), B: T.Tensor((32, 32), dtype), C: T.Tensor((32, 32), "float32")):
+        with T.Kernel(1, threads=128):
+            left, right = T.alloc_shared((32, 32), dtype), T.alloc_shared((32, 32), dtype)
+            total = T.alloc_fragment((32, 32), "float32")
+            T.copy(A, left)
+            T.copy(B, right)
+            T.clear(total)
+            T.gemm(left, right, total)
+            T.copy(total, C)
+
+    rng, c = np.random.default_rng(0), np.zeros((32, 32), np.float32)
+    a, b = (rng.integers(-99, 100, (32, 32)).astype(np.float32) for _ in range(2))
+    interpret(tilewright.compile(product, target=machine).program.final, (a, b, c))
+    np.testing.assert_array_equal(c, a @ b)

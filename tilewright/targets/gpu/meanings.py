@@ -44,7 +44,11 @@ def _places(one: MatrixInstruction) -> tuple[object, ...]:
 
 def instruction_of(state: Evaluator, node: Call, a: Region, b: Region, d: Region) -> MatrixInstruction:
     """The instruction that a function of these operands is, in whole warps."""
-    found = _PRODUCTS[node.function, _operand(a.dtype), _operand(b.dtype), d.dtype]
+    found = next(
+        _PRODUCTS[known]
+        for as_floats in (lambda dtype: dtype, _other_float)
+        if (known := (node.function, as_floats(a.dtype), as_floats(b.dtype), d.dtype)) in _PRODUCTS
+    )
     whole_warps(state, node.function, found.threads)
     return found
 
@@ -90,8 +94,9 @@ def accumulate(state: Evaluator, d: Region, left: np.ndarray, right: np.ndarray,
     write_each(state, d, result[:, rows, columns].reshape(*state.lanes, -1))
 
 
-def _operand(dtype: DType) -> DType:
-    return ALL["tfloat32"] if dtype == ALL["float32"] else dtype
+def _other_float(dtype: DType) -> DType:
+    """float32 for tfloat32 and the other way round: registers of one may be operands of an instruction of the other."""
+    return {"float32": ALL["tfloat32"], "tfloat32": ALL["float32"]}.get(dtype.name, dtype)
 
 
 def _truncated(values: np.ndarray, dtype: DType) -> np.ndarray:
