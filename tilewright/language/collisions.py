@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.interpreter.arithmetic import Numbers, binary
 from tilewright.interpreter.iterations import SUMS, sums_in
 from tilewright.interpreter.over_threads import may_hold, over_threads
-from tilewright.ir import INT64, Binary, Call, Cast, Const, Evaluate, Parallel, Unary, key, root, substitute
+from tilewright.ir import INT64, Binary, Call, Cast, Const, Evaluate, Parallel, Unary, conjuncts, key, root, substitute
 from tilewright.ir.dtypes import BOOL
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.nodes import Allocate, Buffer, Expr, Extent, For, If, Let, Load, Seq, Statement, Store, Var
@@ -82,8 +82,9 @@ def check_together(body: Seq) -> None:
 def check_order(variables: tuple[Var, ...], extents: tuple[Extent, ...], body: Seq) -> None:
     """Refuse elements that one iteration stores to and another one reads, where no condition keeps them apart.
 
-    Of sums, whose places conditions or numbers of the program may keep apart, those are refused that may meet. Sums in
-    fragments are left until it is known which thread does an iteration (`sums_of_several`).
+    Of sums, whose places numbers of the program may keep apart, those are refused that may meet, but where a condition
+    on such numbers may choose one iteration. Sums in fragments are left until it is known which thread does an
+    iteration (`sums_of_several`).
 
     Raises
     ------
@@ -101,10 +102,18 @@ def check_order(variables: tuple[Var, ...], extents: tuple[Extent, ...], body: S
                     if is_of_another(load, store, found, body):
                         raise IterationsDepend(store.buffer.name, span=store.span)
     for store, conditions, come in _sums_coming(Parallel(variables, extents, body), "shared", "global"):
-        decided = all(over_threads(one, come[0]) is not None for one in conditions)  # else it may be one iteration's
+        chosen = any(_may_choose(one, come[0]) for condition in conditions for one in conjuncts(condition))
         certain, possible = (is_of_another(store, store, come, body, unknown) for unknown in (False, True))
-        if possible and (decided or not certain):
+        if possible and not (chosen and certain):
             raise IterationsDepend(store.buffer.name, span=store.span, hint=NUMBERS_DECIDE.format(store.buffer.name))
+
+
+def _may_choose(condition: Expr, iterations: Mapping[Var, np.ndarray]) -> bool:
+    """Whether a condition that numbers of the program decide may hold for one iteration alone: it asks what is equal.
+
+    `X[i] > 0` holds for as many as the numbers say.
+    """
+    return isinstance(condition, Binary) and condition.op == "eq" and over_threads(condition, iterations) is None
 
 
 def sums_of_several(loop: Parallel, threads: np.ndarray | None) -> Iterator[Store]:

@@ -165,6 +165,31 @@ def test_changes_without_an_atomic_are_refused_where_places_may_be_those_of_seve
         T.prim_func(function)
 
 
+@pytest.mark.parametrize(
+    ("condition", "refused"),
+    [
+        (lambda X, i, n: X[i] > 0, True),
+        (lambda X, i, n: (X[i] > 0) & (i < 12), True),
+        (lambda X, i, n: X[i] != n, True),
+        (lambda X, i, n: X[i] == n, False),  # one iteration, as far as anybody knows
+        (lambda X, i, n: (i == n) & (X[i] > 0), False),
+        (lambda X, i, n: i % 4 == 1, False),
+        (lambda X, i, n: i % 2 == 1, True),
+    ],
+)
+def test_what_certainly_has_the_place_of_several_is_refused_under_conditions_that_choose_none(condition, refused):
+    """Under `X[i] > 0` all of four iterations multiplied one element, a race that only the interpreter reported."""
+
+    def function(X: T.Tensor((16,), "int32"), B: T.Tensor((4,), "int32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(16):
+                if condition(X, i, n):
+                    B[i // 4] *= 2
+
+    with pytest.raises(IterationsDepend, match="read") if refused else contextlib.nullcontext():
+        T.prim_func(function)
+
+
 @pytest.mark.parametrize(("apart", "first", "refused"), [(4, 0, False), (3, 0, True), (3, 14, True), (3, 15, False)])
 def test_loops_within_an_iteration_and_its_conditions_are_looked_at(apart, first, refused):
     """`B[i + k]` passed for places of its own, as did what stands under a condition: each machine had its numbers."""
