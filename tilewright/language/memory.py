@@ -13,7 +13,10 @@ from tilewright.language.recording import author_facing, check_tile_place, curre
 from tilewright.language.tensors import TensorAnnotation, element_dtype, shape_of, static_shape_of, strides_of
 from tilewright.language.vectors import VectorVariable
 
-FIXED = "tiles have fixed sizes: let blocks or a loop go through the dimension tile by tile, or make it a T.const size"
+FIXED = (
+    "tiles have fixed sizes: let a loop go through the dimension tile by tile, use `tile[0:n]` of the largest that there "
+    "can be, or make it a T.const size"
+)
 """What to do instead of a tile whose size is known only at launch."""
 
 

@@ -108,7 +108,7 @@ SymbolicConstant: an extent of T.alloc_shared needs a value that is known while 
   |
 8 |         x = T.alloc_shared((n, 64), "float32")
   |             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  help: tiles have fixed sizes: let blocks or a loop go through the dimension tile by tile, or make it a T.const size
+  help: tiles have fixed sizes: let a loop go through the dimension tile by tile, use `tile[0:n]` of the largest that there can be, or make it a T.const size
 """,
     ),
     "symbolic_warpgroup": (
