@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import replace
+from operator import ge
 from typing import Any
 
 from tilewright import ops
@@ -11,7 +12,7 @@ from tilewright.errors import near
 from tilewright.ir import nodes as ir
 from tilewright.ir.structure import conjunction
 from tilewright.language.branches import is_symbolic
-from tilewright.language.buffers import borrow_extents, region_of
+from tilewright.language.buffers import BufferProxy, RegionProxy, borrow_extents, region_of
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.recording import (
@@ -77,14 +78,29 @@ def record_tiles(operator: ir.TileOperator, what: str, **regions: ir.Region | No
 
 
 def pair(source: object, destination: object, what: str) -> tuple[ir.Region, ir.Region]:
-    """Two operands as regions; where one is an element, it is the head of a region as large as the other."""
+    """Two operands as regions; where one is an element, it is the head of a region as large as the other, and of a slice
+    that is larger than the tile, its head."""
     if isinstance(source, Element) and not isinstance(destination, Element):
         to = region_of(destination, f"the destination of {what}")
         return borrow_extents(source, to), to
     if isinstance(destination, Element) and not isinstance(source, Element):
         from_ = region_of(source, f"the source of {what}")
         return from_, borrow_extents(destination, from_)
-    return region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
+    from_, to = region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
+    return (
+        _head(from_, to) if isinstance(source, RegionProxy) and isinstance(destination, BufferProxy) else from_,
+        _head(to, from_) if isinstance(destination, RegionProxy) and isinstance(source, BufferProxy) else to,
+    )
+
+
+def _head(part: ir.Region, whole: ir.Region) -> ir.Region:
+    """As much of a slice, from its start on, as the tile beside it has, where that is less in some dimension."""
+    sizes, shape = ir.known(part.tile_shape), ir.known(whole.tile_shape)
+    is_tile = whole.buffer.scope != "global"
+    if not is_tile or sizes is None or shape is None or len(sizes) != len(shape) or not all(map(ge, sizes, shape)):
+        return part
+    left = iter(shape)
+    return replace(part, extents=tuple(1 if extent == 1 else next(left) for extent in part.extents))
 
 
 def choice(value: object, known: tuple[str, ...], what: str) -> Any:
@@ -130,9 +146,10 @@ def copy(
     ----------
     annotations : accepted for TileLang's sake.
     src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
-        as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.  A slice
-        that ends at a number of the program, ``A[i : T.min(i + 64, n)]``, against a tile: behind its end the tile gets
-        zeros, and the tensor is left as it is.
+        as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.  Of a
+        slice that is larger than a whole tile, as much as the tile has, from the slice's start on.  A slice that ends
+        at a number of the program, ``A[i : T.min(i + 64, n)]``, against a tile: behind its end the tile gets zeros,
+        and the tensor is left as it is.
     coalesced_width : elements that a thread moves at once.
     disable_tma : threads move the tile, not the copy engine.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.

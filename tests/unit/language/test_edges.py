@@ -97,6 +97,23 @@ def test_edge_reads_beyond() -> None:
     assert moved(3)[0] == [4, 5, 0, 0] and moved(40)[0] == [0, 0, 0, 0]
 
 
+@pytest.mark.parametrize("scope", ["alloc_shared", "alloc_fragment"])
+def test_edge_larger_slices(scope: str) -> None:
+    """Of a slice that is larger than a tile, `T.copy` moves as much as the tile has, from the slice's start on."""
+
+    @T.prim_func
+    def program(A: T.Tensor((2, 6, 7), "float32"), C: T.Tensor((2, 6, 7), "float32")):
+        with T.Kernel(1):
+            tile = getattr(T, scope)((3, 4), "float32")
+            T.copy(A[1, 2:6, 1:7], tile)
+            T.copy(tile, C[0, 1:6, 3:7])
+
+    given, found = results(program, np.arange(84, dtype="float32").reshape(2, 6, 7), np.zeros((2, 6, 7), "float32"))
+    expected = np.zeros_like(found)
+    expected[0, 1:4, 3:7] = given[1, 2:5, 1:5]
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_edge_negative_starts() -> None:
     """A region that begins before the tensor reads 0 there, where the kernel computes its start."""
     assert moved(-2)[0] == [0, 0, 1, 2]
