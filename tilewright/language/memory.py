@@ -14,8 +14,8 @@ from tilewright.language.tensors import TensorAnnotation, element_dtype, shape_o
 from tilewright.language.vectors import VectorVariable
 
 FIXED = (
-    "tiles have fixed sizes: let a loop go through the dimension tile by tile, use `tile[0:n]` of the largest that there "
-    "can be, or make it a T.const size"
+    "tiles have fixed sizes: let a loop go through the dimension tile by tile, use `tile[0:n]` of the largest that "
+    "there can be, or make it a T.const size"
 )
 """What to do instead of a tile whose size is known only at launch."""
 

@@ -78,8 +78,8 @@ def record_tiles(operator: ir.TileOperator, what: str, **regions: ir.Region | No
 
 
 def pair(source: object, destination: object, what: str) -> tuple[ir.Region, ir.Region]:
-    """Two operands as regions; where one is an element, it is the head of a region as large as the other, and of a slice
-    that is larger than the tile, its head."""
+    """Two operands as regions; where one is an element, it is the head of a region as large as the other; of a slice
+    that is larger than the tile, it is the slice's head."""
     if isinstance(source, Element) and not isinstance(destination, Element):
         to = region_of(destination, f"the destination of {what}")
         return borrow_extents(source, to), to

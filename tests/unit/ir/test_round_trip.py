@@ -489,7 +489,9 @@ def test_what_is_not_a_program_is_refused_with_its_line(text: str, message: str)
     assert "<program>" in str(caught.value)
 
 
-@pytest.mark.parametrize(("written", "printed"), [("False", "bool(False)"), ("0", "int32(0)"), ("-inf", "float32(-inf)")])
+@pytest.mark.parametrize(
+    ("written", "printed"), [("False", "bool(False)"), ("0", "int32(0)"), ("-inf", "float32(-inf)")]
+)
 def test_a_bare_literal_is_a_constant_where_a_field_holds_an_expression(written: str, printed: str) -> None:
     """It stayed a number of Python's: the verifier ended in an AttributeError."""
     opened = "def f(A: float32[4]):\n    with kernel(blocks={b: 1}, threads={x: 32, y: 1, z: 1}):\n"
