@@ -97,6 +97,20 @@ def test_words_are_generated_as_by_the_dequantised_model(tmp_path: Path, dtype: 
         )
 
 
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_dequantised_model_is_of_the_classes_of_a_dense_one(tmp_path: Path, kind: str) -> None:
+    """Experts and GPT-2's layers too, also after the model was saved; and its files are a dense model's."""
+    path, of = saved(tmp_path, kind), MODELS[kind]().__class__
+    model = of.from_pretrained(path, quantization_config=INT8)
+    found = logits_of(model)
+    model.save_pretrained(tmp_path / "ours")
+    dense = model.dequantize()
+    dense.save_pretrained(tmp_path / "again")
+    for one in (dense, of.from_pretrained(tmp_path / "again")):
+        assert [type(part) for part in one.modules()] == [type(part) for part in of.from_pretrained(path).modules()]
+        assert error(logits_of(one), found) < 1e-5
+
+
 def test_what_is_written_is_ours_and_says_so(tmp_path: Path) -> None:
     path = saved(tmp_path, "mixtral")
     asked = tilewright.QuantizationConfig("w4a8", group=32)

@@ -24,7 +24,6 @@ from tilewright.conversion.modules import (
     is_transposed,
     layers_to_quantize,
     needing_numbers,
-    put_in_place,
     quantised_modules,
     replace_layer,
 )
@@ -34,10 +33,10 @@ from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
+from tilewright.hf.dequantized import dequantize
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.memory import give_back
-from tilewright.nn import Linear
 from tilewright.progress import Progress
 
 
@@ -94,17 +93,10 @@ class TilewrightQuantizer(HfQuantizer):
         assert self._dense is not None
         return _Round(self._dense)
 
-    def _dequantize(self, model: Any, dtype: Any = None) -> Any:
-        for name, module in list(model.named_modules()):
-            if not isinstance(module, Linear):
-                continue
-            with torch.device("meta"):
-                dense = torch.nn.Linear(module.in_features, module.out_features, module.bias is not None)
-            dense.weight = torch.nn.Parameter(module.dequantize().to(dtype))
-            if module.bias is not None:
-                dense.bias = torch.nn.Parameter(module.bias.to(dtype))
-            put_in_place(model, name, module, dense)
-        return model
+    def _dequantize(
+        self, model: transformers.PreTrainedModel, dtype: torch.dtype | str | None = None
+    ) -> transformers.PreTrainedModel:
+        return dequantize(model, dtype)
 
     def is_serializable(self) -> bool:
         return True

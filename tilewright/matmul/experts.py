@@ -164,7 +164,7 @@ def _check_epilogue(weights: Sequence[PackedWeight], bias: Array | None, functio
         arrays.device_of(bias, "bias")
         if tuple(bias.shape) != (len(weights), N):
             raise WrongArgumentShape(f"bias has shape {list(bias.shape)}, expected {[len(weights), N]}")
-        arrays.check_device("bias", bias, "the weights are", weights[0].device)
+        arrays.check_device("bias", bias, "the weights are", weights[0].place)
 
 
 def _check_sizes(x: Array, weights: Sequence[PackedWeight], sizes: Any, on_device: bool) -> None:
@@ -202,7 +202,7 @@ def _makes_pairs(weight: PackedWeight, x: Array, quantize: str | None) -> bool:
 
     def asked() -> bool:
         request = Request(source, "float32", quantize=quantize)
-        return choose(weight.facts, request, resolve_device(weight.device)[1])[0].pairs
+        return choose(weight.facts, request, resolve_device(weight.place)[1])[0].pairs
 
     return weight.derived(("makes pairs", source, quantize), asked)
 

@@ -18,11 +18,12 @@ from tilewright.formats import Format, number_format, pack_plain, unpack_plain
 from tilewright.kernels.recipe import Grouped, WeightFacts
 from tilewright.libraries import torch
 from tilewright.matmul import packed_files
-from tilewright.matmul.arrays import as_torch, device_of, element_type
+from tilewright.matmul.arrays import as_torch, element_type
 from tilewright.matmul.column_order import column_order
 from tilewright.matmul.handles import handle_of
 from tilewright.matmul.known_calls import Products
 from tilewright.matmul.record_order import RecordOrder
+from tilewright.matmul.tensor_words import TensorWords
 from tilewright.quant.quantize import quantize
 from tilewright.quant.weight import ARRAYS, QuantizedWeight, meaning
 from tilewright.runtime.tensors import Array, as_numpy, is_torch
@@ -32,7 +33,7 @@ Made = TypeVar("Made")
 GROUPED = ("scales", "zeros", "multipliers")
 
 
-class PackedWeight:
+class PackedWeight(TensorWords):
     """A weight ``[N, K]`` ready to be multiplied by, one form for every number of rows.
 
     Made by `PackedWeight.pack` from a `QuantizedWeight`; `unpack` gives that back, bit for bit.
@@ -96,12 +97,12 @@ class PackedWeight:
         named(self)
 
     def __repr__(self) -> str:
-        return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.device}>"
+        return f"<PackedWeight {self.shape[0]} x {self.shape[1]} {self.format} {self.layout} on {self.place}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: what it holds, as a table."""
-        held = {name: str(getattr(self, name)) for name in ("format", "layout", "device")}
-        facts = {"shape": f"{self.shape[0]} x {self.shape[1]}", **held}
+        facts = {"shape": f"{self.shape[0]} x {self.shape[1]}", "format": str(self.format)}
+        facts |= {"layout": self.layout, "device": self.place}
         rows = "".join(f"<tr><th>{name}</th><td>{html.escape(fact)}</td></tr>" for name, fact in facts.items())
         return f"<table>{rows}</table>"
 
@@ -141,7 +142,7 @@ class PackedWeight:
         CannotQuantize : assigning to a weight that no layer holds, or whose codes have an order or factors of their
             own.
         """
-        return torch.from_numpy(self.to_dense().astype(np.float32)).to(self.device)
+        return self.detach()
 
     @data.setter
     def data(self, numbers: torch.Tensor) -> None:
@@ -282,10 +283,6 @@ class PackedWeight:
             self._derived[key] = make()
         found: Made = self._derived[key]
         return found
-
-    @property
-    def device(self) -> str:
-        return device_of(self.held["codes"])
 
     @property
     def nbytes(self) -> int:

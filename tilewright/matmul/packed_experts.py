@@ -93,7 +93,7 @@ class PackedExperts(Sequence[PackedWeight]):
 
     @property
     def device(self) -> str:
-        return self._weights[0].device
+        return self._weights[0].place
 
     @property
     def are_for_threads(self) -> bool:
@@ -137,7 +137,7 @@ class PackedExperts(Sequence[PackedWeight]):
 def _form(weight: PackedWeight) -> object:
     others = [(name, array) for name, array in weight.held.items() if name != "codes"]
     arrays = sorted((name, tuple(array.shape), str(array.dtype)) for name, array in others)
-    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.device, arrays
+    return weight.format, weight.shape, weight.block, weight.zeros_mode, weight.place, arrays
 
 
 def _stacked(arrays: Sequence[Any]) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewright.errors import WrongArgumentShape
+from tilewright.errors import Unsupported, WrongArgumentShape
 from tilewright.formats import number_format, unpack_plain
 from tilewright.generated import made_function
 from tilewright.matmul.arrays import as_torch
@@ -261,6 +261,10 @@ class HeldWeight(torch.nn.Module):
             self._buffers[name] = moved
         self._renew()
         return self
+
+    def __prepare_scriptable__(self) -> None:
+        """Asked by `torch.jit.script`, which would end in words about annotations. Raises Unsupported."""
+        raise Unsupported("quantised layers in torch.jit.script", ("torch.jit.trace", "torch.export", "torch.compile"))
 
     def _replicate_for_data_parallel(self) -> HeldWeight:
         replica: HeldWeight = super()._replicate_for_data_parallel()

@@ -16,7 +16,7 @@ from busy import PATIENCE
 torch = pytest.importorskip("torch")
 
 import tilewright  # noqa: E402
-from tilewright.errors import Unsupported, WrongArgumentKind  # noqa: E402
+from tilewright.errors import CannotQuantize, Unsupported, WrongArgumentKind  # noqa: E402
 from tilewright.matmul import PackedWeight, handles, quant_matmul  # noqa: E402
 from tilewright.nn import Linear  # noqa: E402
 
@@ -99,6 +99,28 @@ def test_a_traced_call_computes() -> None:
     near(torch.vmap(made)(X.reshape(5, 1, K)), made(X).reshape(5, 1, N))
     traced = torch.jit.trace(made, X)
     near(traced(2 * X), made(2 * X))
+
+
+def test_a_script_is_refused() -> None:
+    with pytest.raises(Unsupported, match=r"quantised layers in torch\.jit\.script are not supported"):
+        torch.jit.script(torch.nn.Sequential(layer()))
+
+
+def test_a_weight_answers_as_the_matrix() -> None:
+    """What programs ask of ``layer.weight`` without computing with it, or to compute with its numbers."""
+    made = layer()
+    weight, dense = made.weight, torch.nn.Parameter(made.dequantize(), requires_grad=False)
+    for name in ("shape", "ndim", "device", "requires_grad", "grad"):
+        assert getattr(weight, name) == getattr(dense, name), name
+    for name in ("dim", "numel", "size"):
+        assert getattr(weight, name)() == getattr(dense, name)(), name
+    assert weight.size(0) == weight.size(-2) == N and weight.device.type == "cpu"
+    for numbers in (weight.data, weight.detach(), weight.float(), weight.T.T, weight.t().T):
+        assert torch.equal(numbers, dense)
+    weight.requires_grad = False
+    assert weight.requires_grad_(False) is weight
+    with pytest.raises(CannotQuantize, match="codes have no gradient"):
+        weight.requires_grad_()
 
 
 @pytest.mark.parametrize("strict", [False, True])
