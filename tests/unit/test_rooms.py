@@ -263,6 +263,14 @@ def test_families_of_gpus_make_no_statements() -> None:
     assert [path.name for path in shared if named.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_the_emulator_asks_the_manifest() -> None:
+    """What it knows of a family is the manifest's vocabulary; one is there where a text's family is not said."""
+    modules = [path for path in MODULES if room_of(module_name(path)) in ("emulator", "runtime")]
+    texts = [path.read_text(encoding="utf-8") for path in modules]
+    found = {name for text in texts for name in re.findall(r"from (tilewright\.targets\.(?!gpu|base)\w+\.\w+)", text)}
+    assert len(modules) > 20 and found == {"tilewright.targets.cuda.emulation"}
+
+
 def test_a_fact_is_seen() -> None:
     path = PACKAGE / "passes" / "imaginary.py"
     assert facts_of_machines(path, ast.parse("ROOM = 227 << 10\nif arch.name == 'sm_90a':\n    pass")) == [

@@ -3,22 +3,22 @@ to do."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.errors import Span
+from tilewright.targets.gpu.spellings import spelled
 
 OPERATIONS = (
     "nothing", "sync_threads", "named_barrier_sync", "named_barrier_arrive", "sync_warp", "a shuffle", "a vote",
     "elect_one", "a warp reduction", "signal_init", "signal_invalidate", "signal_arrive", "signal_arrive_cluster",
     "signal_expect_tx", "signal_arrive_expect_tx", "signal_complete_tx", "signal_try_wait", "signal_test_wait",
-    "signal_wait", "fence_signal_init", "fence_proxy_async", "a fence", "copy", "copy_commit", "copy_wait",
-    "copy_signal_arrive", "bulk_load", "bulk_store", "box_load", "box_store", "box_reduce", "bulk_commit", "bulk_wait",
-    "box_prefetch", "load_matrix", "store_matrix", "move_matrix", "mma", "gmma", "gmma_fence", "gmma_commit",
-    "gmma_wait", "set_registers", "cluster_arrive", "cluster_wait", "an atomic", "load_acquire", "a release",
-    "grid_wait", "grid_launch", "load", "store",
+    "signal_wait", "fence_signal_init", "fence_proxy_async", "a fence", "async_copy", "async_copy_commit",
+    "async_copy_wait", "async_copy_signal_arrive", "bulk_load", "bulk_store", "box_load", "box_store", "box_reduce",
+    "bulk_commit", "bulk_wait", "box_prefetch", "load_matrix", "store_matrix", "move_matrix", "mma", "gmma",
+    "gmma_fence", "gmma_commit", "gmma_wait", "set_registers", "cluster_arrive", "cluster_wait", "an atomic",
+    "load_acquire", "a release", "grid_wait", "grid_launch", "load", "store",
 )  # fmt: skip
 """Names of the core's operations, by number (`TwOperation` in interface.h)."""
 
@@ -27,15 +27,9 @@ THINGS = {"signal": "arrival barrier", "group": "group of warps", "gmma": "produ
 
 
 def called(name: str, words: Mapping[str, str]) -> str:
-    """The maker's name for what the core does or has, of which a vocabulary has some of the words.
-
-    Examples
-    --------
-    >>> called("copy_signal_arrive", {"signal": "mbarrier", "copy": "cp_async"})
-    'cp_async_mbarrier_arrive'
-    """
-    made = functools.reduce(lambda made, word: made.replace(*word), words.items(), name)
-    return name if " " in name else THINGS.get(made, made)
+    """The maker's name for what the core does or has, of which a vocabulary has some of the words."""
+    made = spelled(name, words)
+    return THINGS.get(made, made)
 
 
 @dataclass(frozen=True, slots=True)

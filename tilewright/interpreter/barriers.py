@@ -174,10 +174,10 @@ def _arrive_named(state: Evaluator, node: Call) -> int:
     return 0
 
 
-SPECIAL_CALLS["mbarrier_arrive"] = SPECIAL_CALLS["cp_async_mbarrier_arrive_noinc"] = _arrive
-SPECIAL_CALLS["mbarrier_arrive_cluster"] = _arrive_in_block
-SPECIAL_CALLS["mbarrier_expect_tx"] = _expect(False)
-SPECIAL_CALLS["mbarrier_arrive_expect_tx"] = _expect(True)
+SPECIAL_CALLS["signal_arrive"] = SPECIAL_CALLS["async_copy_signal_arrive_noinc"] = _arrive
+SPECIAL_CALLS["signal_arrive_cluster"] = _arrive_in_block
+SPECIAL_CALLS["signal_expect_tx"] = _expect(False)
+SPECIAL_CALLS["signal_arrive_expect_tx"] = _expect(True)
 SPECIAL_CALLS["named_barrier_arrive"] = _arrive_named
 SPECIAL_CALLS["cluster_rank"] = lambda state, node: state.rank
 
@@ -234,7 +234,7 @@ def _only_arrive(state: object, node: Call) -> Waiting:
 
 
 WAITING_CALLS: dict[str, Callable[[Any, Call], Waiting]] = {
-    "begin_barriers": _begin, "mbarrier_wait": _wait, "named_barrier_sync": _sync_named, "cluster_sync": _cluster_sync,
+    "begin_barriers": _begin, "signal_wait": _wait, "named_barrier_sync": _sync_named, "cluster_sync": _cluster_sync,
     "cluster_wait": _cluster_wait,
     "cluster_arrive": _only_arrive, "cluster_arrive_relaxed": _only_arrive, "grid_sync": _cluster_sync,
 }  # fmt: skip

@@ -163,8 +163,8 @@ def _fma(state: Evaluator, node: Call) -> Numbers:
 
 
 _NOTHING_TO_DO = (
-    "griddepcontrol_wait griddepcontrol_launch_dependents take_turn pass_turn end_turns settle sync_warp "
-    "setmaxnreg fence_proxy_async schedule_fence"
+    "grid_wait grid_launch take_turn pass_turn end_turns settle sync_warp "
+    "set_registers fence_proxy_async schedule_fence"
 )
 for _name in _NOTHING_TO_DO.split():
     SPECIAL_CALLS[_name] = lambda state, node: 0  # kernels, and statements of threads, run one after the other

@@ -19,7 +19,7 @@ TOGETHER = (
     "cluster_arrive_relaxed",
     "cluster_wait",
     "cluster_rank",
-    "mbarrier_arrive_cluster",
+    "signal_arrive_cluster",
 )
 """Functions by which blocks of a cluster depend on each other, or tell themselves apart."""
 

@@ -79,7 +79,7 @@ def declare(
 
     Parameters
     ----------
-    words : their names, each with a slash and its arity behind it, ``*`` for any number: ``"bulk_wait/1 tma_store/*"``.
+    words : their names, each with a slash and its arity behind it, ``*`` for any number: ``"bulk_wait/1 box_store/*"``.
     """
     for word in words.split():
         name, _, count = word.partition("/")
@@ -161,7 +161,7 @@ declare("atomic_load/2 atomic_store/3", pure=False)
 declare("any_of/1 all_of/1")
 
 # A kernel that begins before the one before it has ended: waits until that has; lets the next one begin.
-declare("griddepcontrol_wait/0 griddepcontrol_launch_dependents/0", pure=False)
+declare("grid_wait/0 grid_launch/0", pure=False)
 # A fragment (as a Region) whose asynchronous products have been waited for, while others run on.
 declare("settle/1", pure=False)
 # Warpgroups of a role take turns: a wait for the one before (none for the first one where the argument holds), leave
@@ -178,16 +178,16 @@ declare("cluster_rank/0")
 # A row of barriers in shared memory comes to be: its Region, whose threads use it ("block" or "cluster"), the arrivals
 # of each. Then one barrier as a Region: a wait for a phase's parity; each thread's arrival, here or in a block of the
 # cluster; bytes.
-declare("begin_barriers/* mbarrier_wait/2 mbarrier_arrive/1 mbarrier_arrive_cluster/2", pure=False)
-declare("mbarrier_expect_tx/2 mbarrier_arrive_expect_tx/2 cp_async_mbarrier_arrive_noinc/1", pure=False)
+declare("begin_barriers/* signal_wait/2 signal_arrive/1 signal_arrive_cluster/2", pure=False)
+declare("signal_expect_tx/2 signal_arrive_expect_tx/2 async_copy_signal_arrive_noinc/1", pure=False)
 # Named barriers: number and threads; threads of a warp; registers that a warpgroup's threads keep.
-declare("named_barrier_sync/2 named_barrier_arrive/2 sync_warp/0 setmaxnreg/1 fence_proxy_async/0", pure=False)
+declare("named_barrier_sync/2 named_barrier_arrive/2 sync_warp/0 set_registers/1 fence_proxy_async/0", pure=False)
 declare("schedule_fence/0", pure=False)  # compilers move nothing over it
 register(Intrinsic("settled", 1, lambda x: x))  # a value that is there, not only on its way
 register(Intrinsic("agreed", 1, lambda x: x))  # the same of a condition that all threads answer alike
 # Copies that a thread starts: places in shared and global memory, for the second also how many bytes are valid.
-declare("cp_async/2", pure=False, reads_only=(1,))
-declare("cp_async_zfill/3", pure=False, checks_bounds=True, reads_only=(1,))
+declare("async_copy/2", pure=False, reads_only=(1,))
+declare("async_copy_zfill/3", pure=False, checks_bounds=True, reads_only=(1,))
 
 # Vectors of thread programs: 0, 1, 2, ... a lane, and all lanes folded into one value.
 declare("lane_index/0")
@@ -214,7 +214,7 @@ declare("sync_threads_and/1 sync_threads_or/1 sync_threads_count/1", pure=False,
 # Four bytes, four bytes, and the sum that gets their products, as Regions.
 declare("dp4a/3", pure=False)
 # Matrices of 8 rows from shared memory into registers of a warp.
-declare("ldmatrix/3 ldmatrix_trans/3", pure=False, collective=True, reads_only=(1, 2))
+declare("load_matrix/3 load_matrix_trans/3", pure=False, collective=True, reads_only=(1, 2))
 # Asks for the line that holds a place, in the nearest cache or one behind it; nothing is wrong with a place that does
 # not exist.
 register(Intrinsic("prefetch", 1, lambda _: 0, pure=False, checks_bounds=True, reads_only=(0,)))

@@ -124,9 +124,7 @@ def mbarrier_wait_parity(mbarrier: object, parity: object) -> None:
     """
     bit = ir.cast(as_expr(parity, what="the parity of T.mbarrier_wait_parity"), UINT32)
     call(
-        "mbarrier_wait",
-        barrier_of(mbarrier, "T.mbarrier_wait_parity"),
-        ir.index_binary("and", bit, ir.const(1, UINT32)),
+        "signal_wait", barrier_of(mbarrier, "T.mbarrier_wait_parity"), ir.index_binary("and", bit, ir.const(1, UINT32))
     )
 
 
@@ -148,15 +146,15 @@ def mbarrier_arrive(mbarrier: object, cta_id: object = None) -> None:
     """
     barrier = barrier_of(mbarrier, "T.mbarrier_arrive")
     if cta_id is None:
-        call("mbarrier_arrive", barrier)
+        call("signal_arrive", barrier)
         return
-    call("mbarrier_arrive_cluster", barrier, as_expr(cta_id, INT32, "cta_id of T.mbarrier_arrive"))
+    call("signal_arrive_cluster", barrier, as_expr(cta_id, INT32, "cta_id of T.mbarrier_arrive"))
 
 
-def _expecting(name: str, meaning: str, *example: str) -> Callable[..., None]:
+def _expecting(name: str, function: str, meaning: str, *example: str) -> Callable[..., None]:
     def expect(mbarrier: object, tx: object) -> None:
         number = as_expr(tx, UINT32, f"the bytes of T.{name}")
-        call(name, barrier_of(mbarrier, f"T.{name}"), number)
+        call(function, barrier_of(mbarrier, f"T.{name}"), number)
 
     parameters = {"mbarrier": "one of `alloc_barrier`.", "tx": "bytes."}
     return made_word(expect, name, meaning, parameters, "ready = T.alloc_barrier(128)", *example)
@@ -164,6 +162,7 @@ def _expecting(name: str, meaning: str, *example: str) -> Callable[..., None]:
 
 mbarrier_expect_tx = _expecting(
     "mbarrier_expect_tx",
+    "signal_expect_tx",
     "Add bytes to the transaction count of the barrier's current phase; `tma_copy` does that for its own.",
     "if tx == 0:",
     "    T.mbarrier_expect_tx(ready, 0)",
@@ -172,6 +171,7 @@ mbarrier_expect_tx = _expecting(
 )
 mbarrier_arrive_expect_tx = _expecting(
     "mbarrier_arrive_expect_tx",
+    "signal_arrive_expect_tx",
     "`mbarrier_expect_tx`, then `mbarrier_arrive`.",
     "T.mbarrier_arrive_expect_tx(ready, 0)",
     "T.mbarrier_wait_parity(ready, 0)",
@@ -179,7 +179,7 @@ mbarrier_arrive_expect_tx = _expecting(
 
 
 cp_async_barrier_noinc = made_word(
-    lambda barrier: call("cp_async_mbarrier_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc")),
+    lambda barrier: call("async_copy_signal_arrive_noinc", barrier_of(barrier, "T.cp_async_barrier_noinc")),
     "cp_async_barrier_noinc",
     "Each executing thread arrives once all its `cp.async` copies so far have landed.",
     {"barrier": "one of `alloc_barrier`."},

@@ -4,7 +4,7 @@ Before (what the author writes; 256 threads)::
 
     total = fragment(float32[64, 64])
     if tx < 128:
-        mbarrier_wait(full[0], 0)
+        signal_wait(full[0], 0)
         gemm(a, b, total)
     if tx >= 128:
         copy(A, a, barrier=full[0])
@@ -14,7 +14,7 @@ After::
     with roles():
         with role("warps_0_3", warps=4):
             total = fragment(float32[64, 64])
-            mbarrier_wait(full[0], 0)
+            signal_wait(full[0], 0)
             gemm(a, b, total)
         with role("warps_4_7", warps=4):
             copy(A, a, barrier=full[0])

@@ -150,7 +150,7 @@ def _function(name: str, operand: DType) -> str:
 
 def load_matrices(transposed: bool, count: int, row: Region, place: Region) -> None:
     """Matrices of 8 rows of 16 bytes, from the row that each thread names into neighbours of its array."""
-    name = "ldmatrix_trans" if transposed else "ldmatrix"
+    name = "load_matrix_trans" if transposed else "load_matrix"
     call = Call(BOOL, name, (place, row, const(count)))
     in_kernel("T.ptx_ldmatrix").append(Evaluate(call, span=statement_here()))
 

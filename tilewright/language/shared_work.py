@@ -97,7 +97,7 @@ def kept_registers(statement: object) -> int | None:
     if (
         isinstance(statement, ir.Evaluate)
         and isinstance(statement.value, ir.Call)
-        and statement.value.function == "setmaxnreg"
+        and statement.value.function == "set_registers"
     ):
         assert isinstance(statement.value.arguments[0], ir.Const)
         return int(statement.value.arguments[0].value)

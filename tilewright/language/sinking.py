@@ -19,8 +19,8 @@ PRIVATE = ("fragment", "local", "scalar")
 """Scopes of memory that threads have for themselves, alone or with their role."""
 
 TOGETHER = (
-    "mbarrier_wait", "named_barrier_sync", "sync_threads", "cluster_sync", "cluster_arrive", "cluster_wait",
-    "setmaxnreg",
+    "signal_wait", "named_barrier_sync", "sync_threads", "cluster_sync", "cluster_arrive", "cluster_wait",
+    "set_registers",
 )  # fmt: skip
 """Functions in which threads wait for one another, or that whole warpgroups call."""
 

@@ -192,7 +192,7 @@ class _Asynchronous(Rewriter):
                 )
                 for place in (store, load)
             ]
-            made.append(ir.Evaluate(ir.Call(BOOL, "cp_async", tuple(ends)), span=store.span))
+            made.append(ir.Evaluate(ir.Call(BOOL, "async_copy", tuple(ends)), span=store.span))
         return made
 
 

@@ -223,10 +223,10 @@ def ptx_cp_async(dst_access_ptr: object, src_access_ptr: object, num_elems: obje
     if scopes(origin, to) != ("global", "shared"):
         raise NumberExpected(what, "a copy from a tensor to a shared tile", way(origin, to))
     if predicate is None:
-        call("cp_async", to, origin)
+        call("async_copy", to, origin)
         return
     valid = ir.Select(UINT32, condition(predicate), ir.const(size, UINT32), ir.const(0, UINT32))
-    call("cp_async_zfill", to, origin, valid)
+    call("async_copy_zfill", to, origin, valid)
 
 
 ptx_commit_group = made_word(

@@ -89,7 +89,7 @@ def set_max_nreg(reg_count: object, is_inc: object = 1) -> None:
     """
     count = register_count(reg_count, "the argument of T.set_max_nreg")
     in_kernel("T.set_max_nreg").kernel.divided = True
-    call("setmaxnreg", const(count))
+    call("set_registers", const(count))
 
 
 def _kept(role: str, name: str, doing: str, default: int) -> Callable[..., None]:
@@ -134,7 +134,7 @@ def pdl_sync() -> None:
     >>> T.pdl_sync()
     >>> T.copy(A, tile)
     """
-    _call("griddepcontrol_wait")
+    _call("grid_wait")
 
 
 @word
@@ -146,7 +146,7 @@ def pdl_trigger() -> None:
     --------
     >>> T.pdl_trigger()
     """
-    _call("griddepcontrol_launch_dependents")
+    _call("grid_launch")
 
 
 @word

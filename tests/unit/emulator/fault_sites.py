@@ -37,34 +37,34 @@ PLANTED = Var(INT32, "planted")
 """The parameter that says which fault of a text is in force; 0 for none."""
 
 ORDERING = {
-    "sync_threads", "named_barrier_sync", "sync_warp", "mbarrier_init", "fence_mbarrier_init", "mbarrier_wait", "mbarrier_wait_cluster", "mbarrier_arrive",
-    "mbarrier_arrive_cluster", "mbarrier_expect_tx", "mbarrier_arrive_expect_tx", "cp_async_commit", "cp_async_wait", "cp_async_mbarrier_arrive_noinc",
-    "fence_proxy_async_shared", "fence_proxy_async", "bulk_commit", "bulk_wait_read", "wgmma_fence", "wgmma_commit", "wgmma_wait", "cluster_sync",
-    "cluster_arrive", "cluster_wait", "setmaxnreg", "griddepcontrol_wait", "store_release", "add_release", "named_barrier_arrive", "bulk_wait",
-    "mbarrier_arrive_cluster_release",
+    "sync_threads", "named_barrier_sync", "sync_warp", "signal_init", "fence_signal_init", "signal_wait", "signal_wait_cluster", "signal_arrive",
+    "signal_arrive_cluster", "signal_expect_tx", "signal_arrive_expect_tx", "async_copy_commit", "async_copy_wait", "async_copy_signal_arrive_noinc",
+    "fence_proxy_async_shared", "fence_proxy_async", "bulk_commit", "bulk_wait_read", "gmma_fence", "gmma_commit", "gmma_wait", "cluster_sync",
+    "cluster_arrive", "cluster_wait", "set_registers", "grid_wait", "store_release", "add_release", "named_barrier_arrive", "bulk_wait",
+    "signal_arrive_cluster_release",
 }  # fmt: skip
 """Calls that order: they are left out and moved."""
 
 MOVERS = {
-    "cp_async", "cp_async_zfill", "tma_load", "tma_load_multicast", "tma_load_hint", "tma_store", "bulk_load", "bulk_load_hint", "bulk_load_multicast",
+    "async_copy", "async_copy_zfill", "box_load", "box_load_multicast", "box_load_hint", "box_store", "bulk_load", "bulk_load_hint", "bulk_load_multicast",
     "bulk_store", "bulk_copy_cluster", "load_cluster_fragment", "wgmma_ss", "wgmma_rs", "wgmma_sparse_ss", "wgmma_sparse_rs", "sparse_places",
-    "mma_m16n8k16", "mma_m16n8k32", "stmatrix_x4", "ldmatrix", "ldmatrix_trans", "set_word", "quad_transpose",
+    "mma_m16n8k16", "mma_m16n8k32", "store_matrix_x4", "load_matrix", "load_matrix_trans", "set_word", "quad_transpose",
 }  # fmt: skip
 """Calls that move or multiply data: they are left out."""
 
 TWICE = {
-    "mbarrier_init", "mbarrier_arrive", "mbarrier_arrive_cluster", "mbarrier_arrive_expect_tx", "mbarrier_expect_tx",
-    "cp_async_mbarrier_arrive_noinc", "cluster_arrive", "tma_load", "tma_load_multicast", "tma_store", "store_release", "bulk_load",
+    "signal_init", "signal_arrive", "signal_arrive_cluster", "signal_arrive_expect_tx", "signal_expect_tx",
+    "async_copy_signal_arrive_noinc", "cluster_arrive", "box_load", "box_load_multicast", "box_store", "store_release", "bulk_load",
     "bulk_load_hint", "named_barrier_arrive",
 }  # fmt: skip
 """Calls that are not the same when done twice."""
 
-TEMPLATES = {"cp_async_wait": 1, "wgmma_wait": 1, "bulk_wait_read": 1}
+TEMPLATES = {"async_copy_wait": 1, "gmma_wait": 1, "bulk_wait_read": 1}
 """Calls whose number must be a constant of the text."""
 
 COUNTS = {
-    "mbarrier_init": {1: (1, -1)}, "mbarrier_expect_tx": {1: (16, -16)}, "mbarrier_arrive_expect_tx": {1: (16, -16)},
-    "named_barrier_sync": {0: (1,), 1: (32, -32)}, "named_barrier_arrive": {0: (1,), 1: (32, -32)}, "mbarrier_arrive_cluster": {1: (1,)},
+    "signal_init": {1: (1, -1)}, "signal_expect_tx": {1: (16, -16)}, "signal_arrive_expect_tx": {1: (16, -16)},
+    "named_barrier_sync": {0: (1,), 1: (32, -32)}, "named_barrier_arrive": {0: (1,), 1: (32, -32)}, "signal_arrive_cluster": {1: (1,)},
     "bulk_load": {2: (16, -16)}, "bulk_load_hint": {2: (16, -16)},
 }  # fmt: skip
 """For each call the positions of its numbers, and what is added to them."""
@@ -217,7 +217,7 @@ class Planter(Rewriter):
             wrong = nodes.Unary(BOOL, "not", accumulate)
             flag = self.choose("flag", f"{call.function}: accumulate is negated", wrong, accumulate)
             return replace(call, arguments=(*others, flag))
-        if call.function == "wgmma_descriptor":
+        if call.function == "gmma_descriptor":
             region, swizzle, *numbers = call.arguments
             made = replace(call, arguments=(self.visit(region), swizzle, *numbers))
             if isinstance(swizzle, str) or isinstance(getattr(swizzle, "value", None), str):
@@ -241,7 +241,7 @@ class Planter(Rewriter):
                     )
                     made = self.choose("stride doubled", f"{call.function} argument {position}", wrong, made)
             return made
-        if call.function == "mbarrier_wait" or call.function == "mbarrier_wait_cluster":
+        if call.function == "signal_wait" or call.function == "signal_wait_cluster":
             place, parity = call.arguments
             wrong = binary("xor", parity, const(1, parity.dtype))
             return replace(
@@ -251,7 +251,7 @@ class Planter(Rewriter):
                     self.choose("parity flipped", in_words(parity), wrong, parity),
                 ),
             )
-        if call.function == "tma_load_multicast" or call.function in ("tma_load", "tma_store"):
+        if call.function == "box_load_multicast" or call.function in ("box_load", "box_store"):
             return replace(call, arguments=tuple(self._copied(call.function, a) for a in call.arguments))
         counts = COUNTS.get(call.function, {})
         arguments: list[Any] = []

@@ -20,10 +20,10 @@ def steps(A: float32[32], iteration: int32):
         full = barrier(uint64[7])
         empty = barrier(uint64[7])
         for step in range(24):
-            mbarrier_wait(full[uint32(iteration * 24 + step) % 7 : +1], uint32(iteration * 24 + step) // 7 & 1, dtype=bool)
+            signal_wait(full[uint32(iteration * 24 + step) % 7 : +1], uint32(iteration * 24 + step) // 7 & 1, dtype=bool)
             A[tx] = tile[(iteration * 3 + step) % 7, tx]
             if step > 0:
-                mbarrier_arrive(empty[uint32(iteration * 24 + step - 1) % 7 : +1], dtype=bool)
+                signal_arrive(empty[uint32(iteration * 24 + step - 1) % 7 : +1], dtype=bool)
 """
 
 AFTER = """\
@@ -37,10 +37,10 @@ def steps(A: float32[32], iteration: int32):
         phase = scalar(uint32[()], initial=uint32(iteration * 24) // 7 & 1)
         slot_1 = scalar(uint32[()], initial=uint32((iteration * 3 + 6) % 7))
         for step in range(24):
-            mbarrier_wait(full[slot[()] : +1], phase[()], dtype=bool)
+            signal_wait(full[slot[()] : +1], phase[()], dtype=bool)
             A[tx] = tile[int32(slot[()]), tx]
             if step > 0:
-                mbarrier_arrive(empty[slot_1[()] : +1], dtype=bool)
+                signal_arrive(empty[slot_1[()] : +1], dtype=bool)
             slot_1[()] = slot[()]
             slot[()] = slot[()] + 1
             if slot[()] == 7:
@@ -73,7 +73,7 @@ def test_a_loop_above_another_one_divides() -> None:
     lines = BEFORE.splitlines(keepends=True)
     at = next(place for place, line in enumerate(lines) if "for step" in line)
     inner = ["    " + line for line in lines[at:]]
-    last = "            mbarrier_arrive(empty[uint32(iteration * 24 + again * 24 + 23) % 7 : +1], dtype=bool)\n"
+    last = "            signal_arrive(empty[uint32(iteration * 24 + again * 24 + 23) % 7 : +1], dtype=bool)\n"
     text = "".join([*lines[:at], "        for again in range(3):\n", *inner, last])
     result = made(count_slots, text)
     assert last in result and "slot = scalar" in result[result.index("for again") :]
@@ -89,7 +89,7 @@ def places(A: int32[512], iteration: int32):
             A[(step - {start}) * 2] = (number + {distance}) % {size}
             A[(step - {start}) * 2 + 1] = (number + {distance} - 1) % {size}
             if step < 0:
-                mbarrier_arrive(ring[uint32(number) % {size} : +1], dtype=bool)
+                signal_arrive(ring[uint32(number) % {size} : +1], dtype=bool)
 """
 
 
@@ -124,7 +124,7 @@ def phases(A: int32[512], iteration: int32):
             A[step * 2] = (number + {near}) // {size} & 1
             A[step * 2 + 1] = (number + {far}) // {size} & 1
             if step < 0:
-                mbarrier_arrive(ring[uint32(number) % {size} : +1], dtype=bool)
+                signal_arrive(ring[uint32(number) % {size} : +1], dtype=bool)
 """
 
 

@@ -9,8 +9,8 @@ from tilewright.ir.parser import parse
 from tilewright.passes.thread.plan_shared_memory import plan_shared_memory, shared_places
 
 HEAD = '@stage("thread")\ndef f(A: float32[64]):\n    with kernel(blocks={m: 1}, threads={tx: 64, ty: 1, tz: 1}):\n'
-COPY = ["cp_async(a[tx : +1], A[tx : +1], dtype=bool)", "cp_async_commit(dtype=bool)"]
-WAIT = "cp_async_wait(0, dtype=bool)"
+COPY = ["async_copy(a[tx : +1], A[tx : +1], dtype=bool)", "async_copy_commit(dtype=bool)"]
+WAIT = "async_copy_wait(0, dtype=bool)"
 BARRIER = "sync_threads(dtype=bool)"
 
 
@@ -35,8 +35,8 @@ def planned(*loop: str, behind: str) -> tuple[list[str], bool]:
     [
         ([*COPY, WAIT], BARRIER, ["sync_threads"]),
         ([*COPY, WAIT], "A[tx] = A[tx]", ["sync_threads"]),
-        ([WAIT, *COPY], BARRIER, ["cp_async_wait", "sync_threads"]),
-        ([WAIT, *COPY], "A[tx] = A[tx]", ["cp_async_wait", "sync_threads"]),
+        ([WAIT, *COPY], BARRIER, ["async_copy_wait", "sync_threads"]),
+        ([WAIT, *COPY], "A[tx] = A[tx]", ["async_copy_wait", "sync_threads"]),
     ],
     ids=["waited for", "and no barrier", "last iteration's copy", "last iteration's, and no barrier"],
 )

@@ -9,7 +9,7 @@ from one_pass import changed_text, machine, result_of
 
 from tilewright.errors import NotAsynchronous
 from tilewright.ir import Parallel, find
-from tilewright.machine.instructions import CopyEngine
+from tilewright.machine.instructions import CopyEngine, Signals
 from tilewright.ops import Copy
 from tilewright.passes.context import CHOICES
 from tilewright.passes.tile.copies.select_copies import select_copies
@@ -129,6 +129,14 @@ def test_what_an_engine_moves_is_the_machines_to_say(reason: str) -> None:
     result_of(select_copies, SLOTS, context)
     (said,) = context.facts[CHOICES]
     assert said == f"copy: cp_async into keys (not tma_load: {reason})"
+
+
+def test_slots_are_filled_by_pieces_where_arrivals_follow_them() -> None:
+    context = machine("sm_80")
+    context.arch = replace(context.arch, signals=Signals())
+    result_of(select_copies, SLOTS, context)
+    reason = "not cp_async: no arrivals at the machine's barriers follow copies"
+    assert context.facts[CHOICES] == [f"copy: by threads (not tma_load: sm_80 has no copy engine; {reason})"]
 
 
 @pytest.mark.parametrize("case", SLOT_CASES)

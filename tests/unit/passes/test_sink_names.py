@@ -22,7 +22,7 @@ def tiles(A: float32[4096], iterations: int32, rows: int32):
             inside: int32 = iteration - across * rows
             assume(inside >= 0)
             for step in range(24):
-                mbarrier_wait(full[step % 2 : +1], uint32(step) // 2 & 1, dtype=bool)
+                signal_wait(full[step % 2 : +1], uint32(step) // 2 & 1, dtype=bool)
             cluster_wait(dtype=bool)
             A[across * 64 + inside] = 1.0
 """
@@ -41,9 +41,9 @@ class _Called(Rewriter):
 def late(text: str) -> str:
     program = parse(text)
     assert print_program(program) == text
-    waiting = program.with_body(_Called("cluster_wait", "wgmma_wait")(program.body))
+    waiting = program.with_body(_Called("cluster_wait", "gmma_wait")(program.body))
     made: Function = sink_names(waiting, machine())
-    return print_program(made.with_body(_Called("wgmma_wait", "cluster_wait")(made.body)))
+    return print_program(made.with_body(_Called("gmma_wait", "cluster_wait")(made.body)))
 
 
 NAMES = """\
@@ -54,7 +54,7 @@ NAMES = """\
 
 LOOP = """\
             for step in range(24):
-                mbarrier_wait(full[step % 2 : +1], uint32(step) // 2 & 1, dtype=bool)
+                signal_wait(full[step % 2 : +1], uint32(step) // 2 & 1, dtype=bool)
 """
 
 
@@ -65,7 +65,7 @@ def test_names_stand_behind_the_loop_and_before_the_wait() -> None:
 @pytest.mark.parametrize(
     "why, change",
     [
-        ("the loop needs a name", ("mbarrier_wait(full[step % 2 : +1]", "mbarrier_wait(full[(inside + step) % 2 : +1]")),
+        ("the loop needs a name", ("signal_wait(full[step % 2 : +1]", "signal_wait(full[(inside + step) % 2 : +1]")),
         ("nothing runs behind the loop", ("            cluster_wait(dtype=bool)\n", "")),
         ("the wait stands in front of the loop", ("            across: int32", "            cluster_wait(dtype=bool)\n            across: int32")),
     ],

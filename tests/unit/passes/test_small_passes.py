@@ -71,8 +71,8 @@ NONE = KERNEL.replace("bx: 4", "bx: 0")
 STORE, OTHER = "    C[0, 0] = 1.0\n", "    C[0, 1] = 1.0\n"
 CLEARED = "fill(destination=c, value=float32(0.0))\n"
 GEMM = "gemm(a=a, b=b, c=c)\n"
-LAUNCH = "    griddepcontrol_launch_dependents(dtype=bool)\n"
-WAIT = "    griddepcontrol_wait(dtype=bool)\n"
+LAUNCH = "    grid_launch(dtype=bool)\n"
+WAIT = "    grid_wait(dtype=bool)\n"
 
 CASES: dict[str, tuple[Pass, Context | None, str, str | None]] = {
     "nobody starts what is waited for": (drop_idle_waits, None, GEMM + 'wait("wgmma", pending=0)', GEMM),

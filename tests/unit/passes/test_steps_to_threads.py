@@ -101,21 +101,21 @@ def f(A: float32[64, 64], C: float32[64, 64]):
         ready = barrier(uint64[1])
         begin_barriers(ready, "block", uint32(128), dtype=bool)
         copy(token="tma", source=A, destination=tile, prefer="bulk", barrier=ready)
-        mbarrier_arrive(ready, dtype=bool)
-        mbarrier_wait(ready, uint32(0), dtype=bool)
+        signal_arrive(ready, dtype=bool)
+        signal_wait(ready, uint32(0), dtype=bool)
 """
 
 BY_ONE_THREAD = changed_text(
     BY_HAND,
     ('        begin_barriers(ready, "block", uint32(128), dtype=bool)\n', """\
         if tx == 0:
-            mbarrier_init(ready, uint32(128), dtype=bool)
-            fence_mbarrier_init(dtype=bool)
+            signal_init(ready, uint32(128), dtype=bool)
+            fence_signal_init(dtype=bool)
         sync_threads(dtype=bool)
 """),
     ("        copy(", """\
         if tx == 0:
-            mbarrier_expect_tx(ready, 16384, dtype=bool)
+            signal_expect_tx(ready, 16384, dtype=bool)
             copy("""),
 )  # fmt: skip
 
@@ -146,9 +146,9 @@ COUNTED = changed_text(
         loads_empty = barrier(uint64[2])
         if tx == 0:
             for slot in unroll(2):
-                mbarrier_init(loads_full[slot : +1], 1, dtype=bool)
-                mbarrier_init(loads_empty[slot : +1], 4, dtype=bool)
-            fence_mbarrier_init(dtype=bool)
+                signal_init(loads_full[slot : +1], 1, dtype=bool)
+                signal_init(loads_empty[slot : +1], 4, dtype=bool)
+            fence_signal_init(dtype=bool)
         sync_threads(dtype=bool)
 """),
     ("""\
@@ -159,8 +159,8 @@ COUNTED = changed_text(
 """, """\
                 if tx == 0:
                     for k in range(8):
-                        mbarrier_wait(loads_empty[uint32(k) % 2 : +1], uint32(k) // 2 & 1 ^ 1, dtype=bool)
-                        mbarrier_arrive_expect_tx(loads_full[uint32(k) % 2 : +1], 8192, dtype=bool)
+                        signal_wait(loads_empty[uint32(k) % 2 : +1], uint32(k) // 2 & 1 ^ 1, dtype=bool)
+                        signal_arrive_expect_tx(loads_full[uint32(k) % 2 : +1], 8192, dtype=bool)
                         copy(
                             source=A[k * 64 : +64, :],
                             destination=ring[k % 2, :, :],
@@ -168,12 +168,12 @@ COUNTED = changed_text(
                             barrier=loads_full[uint32(k) % 2 : +1],
                         )
 """),
-    ('receive("loads", k)', "mbarrier_wait(loads_full[uint32(k) % 2 : +1], uint32(k) // 2 & 1, dtype=bool)"),
+    ('receive("loads", k)', "signal_wait(loads_full[uint32(k) % 2 : +1], uint32(k) // 2 & 1, dtype=bool)"),
     ('                    release("loads", k)\n', """\
                     fence_proxy_async_shared(dtype=bool)
                     sync_warp(dtype=bool)
                     if tx % 32 == 0:
-                        mbarrier_arrive(loads_empty[uint32(k) % 2 : +1], dtype=bool)
+                        signal_arrive(loads_empty[uint32(k) % 2 : +1], dtype=bool)
 """),
 )  # fmt: skip
 

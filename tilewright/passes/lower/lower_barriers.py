@@ -5,19 +5,19 @@ Before (128 threads)::
     ready = barrier(uint64[1])
     begin_barriers(ready, "block", 128)
     copy(source=A[0:64, 0:64], destination=tile, prefer="tma", barrier=ready[0])
-    mbarrier_arrive(ready[0])
+    signal_arrive(ready[0])
 
 After::
 
     ready = barrier(uint64[1])
     if tx == 0:
-        mbarrier_init(ready[0], 128)
-        fence_mbarrier_init()
+        signal_init(ready[0], 128)
+        fence_signal_init()
     sync_threads()
     if tx == 0:
-        mbarrier_expect_tx(ready[0], 8192)
+        signal_expect_tx(ready[0], 8192)
         copy(...)                            # signals ready[0]
-    mbarrier_arrive(ready[0])
+    signal_arrive(ready[0])
 
 One barrier serves all rows of mbarriers that are made together.  The first of the threads that come to a
 copy starts it; neighbouring copies that signal one barrier are announced at once.
@@ -39,7 +39,7 @@ from tilewright.ops import TMA_STORES, Copy
 from tilewright.passes import Context, map_kernels, negated
 from tilewright.passes.tile.layouts.plan_synchronization import barrier
 
-ORDERED = {"mbarrier_arrive_cluster": "mbarrier_arrive_cluster_release", "mbarrier_wait": "mbarrier_wait_cluster"}
+ORDERED = {"signal_arrive_cluster": "signal_arrive_cluster_release", "signal_wait": "signal_wait_cluster"}
 """What barriers do that order memory which blocks share."""
 
 
@@ -146,10 +146,10 @@ class _Lower(Rewriter):
             (row,) = value.regions
             self.unmet = "cluster" if "cluster" in (value.arguments[1], self.unmet) else "block"
             begin = [
-                perform("mbarrier_init", ir.Region(row.buffer, (ir.const(place),), (1,)), count)
+                perform("signal_init", ir.Region(row.buffer, (ir.const(place),), (1,)), count)
                 for place, count in enumerate(value.operands)
             ]
-            return self._leader(*begin, perform("fence_mbarrier_init"), span=statement.span)
+            return self._leader(*begin, perform("fence_signal_init"), span=statement.span)
         if self.shares and isinstance(value, ir.Call) and value.function in ORDERED:
             return replace(statement, value=replace(value, function=ORDERED[value.function]))
         return statement
@@ -159,7 +159,7 @@ class _Lower(Rewriter):
     def _loads(self, copies: Sequence[Copy], barrier: ir.Region) -> list[ir.Statement]:
         """Loads that signal one barrier: announced, then started."""
         total = sum(copy.landing_bytes for copy in copies)
-        announced = perform("mbarrier_expect_tx", barrier, ir.const(total))
+        announced = perform("signal_expect_tx", barrier, ir.const(total))
         started = [part for copy in copies for part in self._started(copy)]
         return self._leader(replace(announced, span=copies[0].span), *started, span=copies[0].span)
 
@@ -183,7 +183,7 @@ class _Lower(Rewriter):
     def visit_Copy(self, copy: Copy) -> Rewritten:
         if copy.barrier is None or copy.rank is None:
             return self._leader(copy, span=copy.span) if copy.by_hand else copy
-        told = perform("mbarrier_arrive_expect_tx_cluster", copy.barrier, copy.rank, ir.const(copy.landing_bytes))
+        told = perform("signal_arrive_expect_tx_cluster", copy.barrier, copy.rank, ir.const(copy.landing_bytes))
         return self._leader(told, copy, span=copy.span)
 
     def visit_Commit(self, commit: ir.Commit) -> Rewritten:

@@ -17,14 +17,14 @@ After::
     ring_full = barrier(uint64[4])        # completes when the copies have landed: one arrival and their bytes
     ring_empty = barrier(uint64[4])       # completes when every reader is done: one arrival a warpgroup
     ...
-    mbarrier_wait(ring_empty[k % 4], k // 4 % 2 ^ 1)
-    mbarrier_arrive_expect_tx(ring_full[k % 4], 16384)
+    signal_wait(ring_empty[k % 4], k // 4 % 2 ^ 1)
+    signal_arrive_expect_tx(ring_full[k % 4], 16384)
     copy(A[...], tiles[k % 4, :, :], barrier=ring_full[k % 4])
     ...
-    mbarrier_wait(ring_full[k % 4], k // 4 % 2)
+    signal_wait(ring_full[k % 4], k // 4 % 2)
     gemm(tiles[k % 4, :, :], ...)
     if tx % 128 == 0:
-        mbarrier_arrive(ring_empty[k % 4])
+        signal_arrive(ring_empty[k % 4])
 
 A role that only drives the copy engine is the work of one thread; so is, in another role, a channel that only the
 engine fills. Where threads themselves fill or read a slot, one lane arrives for its warp, behind a meeting of its lanes
@@ -96,9 +96,9 @@ class _Lower(Rewriter):
         ring = self.rings[channel.name]
         slot = ir.Var(INT32, "slot")
         rows = [(ring.full, ring.full_arrivals)] + [(ring.empty, ring.empty_arrivals)] * (not channel.is_private)
-        begin = [perform("mbarrier_init", ir.Region(row, (slot,), (1,)), ir.const(count)) for row, count in rows]
+        begin = [perform("signal_init", ir.Region(row, (slot,), (1,)), ir.const(count)) for row, count in rows]
         loop = ir.counted(slot, ring.full.size, ir.seq(*begin), "unroll", span=channel.span)
-        body = ir.seq(loop, perform("fence_mbarrier_init"))
+        body = ir.seq(loop, perform("fence_signal_init"))
         start = ir.If(ir.binary("eq", self.thread, ir.const(0)), body, span=channel.span)
         return [*(ir.Allocate(row, span=channel.span) for row, _ in rows), start]
 
@@ -175,7 +175,7 @@ class _Lower(Rewriter):
         made: list[ir.Statement] = []
         if not channel.is_private:
             empty, parity = self._slot(ring.empty, channel.stages, number), self._parity(channel.stages, number, True)
-            wait = perform("mbarrier_wait", empty, parity, span=statement.span)
+            wait = perform("signal_wait", empty, parity, span=statement.span)
             made.append(self._first_thread(wait) if wait_alone else wait)
         end = next(
             (i for i, other in enumerate(rest) if isinstance(other, ir.Publish) and other.channel == channel.name), None
@@ -187,7 +187,7 @@ class _Lower(Rewriter):
         if end is not None and total:
             self.announced = self.announced | {channel.name}
             full = self._slot(ring.full, channel.stages, number)
-            made.append(self._first_thread(perform("mbarrier_arrive_expect_tx", full, ir.const(total))))
+            made.append(self._first_thread(perform("signal_arrive_expect_tx", full, ir.const(total))))
         return made
 
     def visit_Publish(self, statement: ir.Publish) -> Rewritten:
@@ -197,14 +197,14 @@ class _Lower(Rewriter):
         full = self._slot(ring.full, ring.channel.stages, statement.iteration)
         made: list[ir.Statement] = []
         if BY_ENGINE in mechanisms and statement.channel not in self.announced:
-            made.append(self._first_thread(perform("mbarrier_arrive", full)))
+            made.append(self._first_thread(perform("signal_arrive", full)))
         if CP_ASYNC in mechanisms:
-            made.append(perform("cp_async_mbarrier_arrive_noinc", full))
+            made.append(perform("async_copy_signal_arrive_noinc", full))
         if SYNC in mechanisms:
             made += [proxy_fence()] if SYNC in ring.fenced else []
             made += self._arrive(full)
         if not mechanisms:
-            made.append(self._first_thread(perform("mbarrier_arrive", full)))
+            made.append(self._first_thread(perform("signal_arrive", full)))
         self.held.pop(statement.channel, None)
         self.announced = self.announced - {statement.channel}
         return made
@@ -214,7 +214,7 @@ class _Lower(Rewriter):
         lane = self.thread % ir.WARP
         return [
             perform("sync_warp"),
-            ir.If(ir.binary("eq", lane, ir.const(0)), ir.seq(perform("mbarrier_arrive", barrier))),
+            ir.If(ir.binary("eq", lane, ir.const(0)), ir.seq(perform("signal_arrive", barrier))),
         ]
 
     def visit_Receive(self, statement: ir.Receive) -> Rewritten:
@@ -222,7 +222,7 @@ class _Lower(Rewriter):
         stages = ring.channel.stages
         full = self._slot(ring.full, stages, statement.iteration)
         parity = self._parity(stages, statement.iteration, False)
-        wait = perform("mbarrier_wait", full, parity, span=statement.span)
+        wait = perform("signal_wait", full, parity, span=statement.span)
         return [wait, proxy_fence()] if CP_ASYNC in ring.fenced else wait
 
     def visit_Release(self, statement: ir.Release) -> Rewritten:
@@ -238,7 +238,7 @@ class _Lower(Rewriter):
             one_each = ir.binary("lt", lane, ir.const(ring.blocks))
             arrive_at_each = ir.If(one_each, ir.seq(*self._arrive_at(ring, slot, lane)), span=statement.span)
             return arrive_at_each if by_group else [*fence, perform("sync_warp"), arrive_at_each]
-        arrive = perform("mbarrier_arrive", slot)
+        arrive = perform("signal_arrive", slot)
         if self.role.name not in ring.by_group:
             return [*fence, *self._arrive(slot)]
         first = ir.binary("eq", self.thread % ir.WARPGROUP, ir.const(0))
@@ -248,7 +248,7 @@ class _Lower(Rewriter):
         """A lane's arrival at one block: those of the first line, then those of the others but for the block itself."""
         blocks = math.prod(self.kernel.attribute("cluster"))
         if ring.lines[0] == (1, blocks):
-            return [perform("mbarrier_arrive_cluster", slot, lane)]
+            return [perform("signal_arrive_cluster", slot, lane)]
         rank = ir.Var(INT32, "rank")
         limits = [ir.Assume(ir.index_binary("ge", rank, 0)), ir.Assume(ir.index_binary("lt", rank, blocks))]
         found: ir.Expr = rank
@@ -265,7 +265,7 @@ class _Lower(Rewriter):
         return [
             ir.Let(rank, ir.Call(INT32, "cluster_rank", ())),
             *limits,
-            perform("mbarrier_arrive_cluster", slot, found),
+            perform("signal_arrive_cluster", slot, found),
         ]
 
     # Copies --------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class _Lower(Rewriter):
         copy = replace(copy, barrier=full)
         if ring.channel.name in self.announced:
             return self._first_thread(copy)
-        return self._first_thread(perform("mbarrier_expect_tx", full, ir.const(copy.landing_bytes)), copy)
+        return self._first_thread(perform("signal_expect_tx", full, ir.const(copy.landing_bytes)), copy)
 
 
 def _announced(body: ir.Seq, copies: Sequence[Copy]) -> int | None:

@@ -75,7 +75,7 @@ class RoleThreads(DecidingRewriter):
         """The reallocation of a warpgroup's registers; nothing on a machine that has none."""
         if role.registers is None or self.context.arch.role_registers is None:
             return []
-        return [perform("setmaxnreg", ir.const(role.registers), span=role.span)]
+        return [perform("set_registers", ir.const(role.registers), span=role.span)]
 
     def _role(self, role: ir.Role, thread: ir.Expr, warp: ir.Var, first: int) -> ir.Seq:
         """The body of one role, whose first warp is number `first` of the block."""

@@ -10,11 +10,11 @@ Before::
 After::
 
     with kernel(132) as (x,):
-        griddepcontrol_launch_dependents()
+        grid_launch()
         ...
     with kernel(40) as (y,):
         ...
-        griddepcontrol_wait()
+        grid_wait()
 
 The second kernel waits at its end until the first one has completed, so that later kernels have waited for both. A
 kernel that itself waits for earlier ones does not trigger: the kernel launched beside it would not wait for these.

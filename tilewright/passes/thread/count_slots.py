@@ -3,9 +3,9 @@
 Before::
 
     for step in range(0, 24):
-        mbarrier_wait(full[uint32(iteration * 24 + step) % 7], (uint32(iteration * 24 + step) // 7) & 1)
+        signal_wait(full[uint32(iteration * 24 + step) % 7], (uint32(iteration * 24 + step) // 7) & 1)
         ...
-        mbarrier_arrive(empty[uint32(iteration * 24 + step - 1) % 7])
+        signal_arrive(empty[uint32(iteration * 24 + step - 1) % 7])
 
 After::
 
@@ -13,9 +13,9 @@ After::
     phase = scalar(uint32) = (uint32(iteration * 24) // 7) & 1
     slot_before = scalar(uint32) = uint32((iteration * 3 + 6) % 7)
     for step in range(0, 24):
-        mbarrier_wait(full[slot], phase)
+        signal_wait(full[slot], phase)
         ...
-        mbarrier_arrive(empty[slot_before])
+        signal_arrive(empty[slot_before])
         slot_before = slot
         slot = slot + 1
         if slot == 7:

@@ -150,12 +150,12 @@ def read_until(statements: Sequence[ir.Statement]) -> dict[ir.Buffer, int]:
     statement::
 
         for k in range(4):
-            tile = wgmma_descriptor(a[0], ...)
+            tile = gmma_descriptor(a[0], ...)
             wgmma_ss(total[0:64], tile, ...)
-            wgmma_commit()
-            wgmma_wait(1)
+            gmma_commit()
+            gmma_wait(1)
         b[tx] = 0.0
-        wgmma_wait(0)
+        gmma_wait(0)
     """
     reads = _Reads()
     last: dict[ir.Buffer, int] = {}
@@ -185,13 +185,13 @@ class _Reads:
         if isinstance(statement, ir.Let):
             self.tiles[statement.var] = self._of(statement.value)
         for node in own(statement):
-            if isinstance(node, ir.Call) and node.function.startswith("wgmma"):
+            if isinstance(node, ir.Call):
                 in_flight = self._call(node, in_flight)
         bodies = [child for child in children(statement) if isinstance(child, ir.Statement)]
         return in_flight.union(*(self.after(body, frozenset()) for body in bodies))
 
     def _call(self, call: ir.Call, in_flight: frozenset[ir.Buffer]) -> frozenset[ir.Buffer]:
-        if call.function == "wgmma_wait":
+        if call.function == "gmma_wait":
             (pending,) = call.operands
             return frozenset() if ir.is_literal(pending, 0) else in_flight
         read = frozenset().union(*(self._of(one) for one in call.arguments if isinstance(one, ir.Expr)))
@@ -200,5 +200,6 @@ class _Reads:
 
     def _of(self, value: ir.Expr) -> frozenset[ir.Buffer]:
         """The tiles that a descriptor is of."""
-        regions = {root(one.buffer) for one in find(value, ir.Region) if one.buffer.scope == "shared"}
+        described = (one for one in find(value, ir.Call) if one.function == "gmma_descriptor")
+        regions = {root(call.regions[0].buffer) for call in described}
         return frozenset(regions).union(*(self.tiles.get(var, frozenset()) for var in variables(value)))

@@ -52,16 +52,16 @@ many bytes the block needs."""
 _ALIGNMENT = 16
 
 _AT_ONCE = frozenset(
-    {"ldmatrix", "ldmatrix_trans", "stmatrix", "stmatrix_trans", "wgmma_descriptor", "simdgroup_store"}
+    {"load_matrix", "load_matrix_trans", "store_matrix", "store_matrix_trans", "gmma_descriptor", "simdgroup_store"}
 )
 """Functions whose work on a tile is over, or waited for, before its last statement ends; for copies see
 `_ASYNCHRONOUS`."""
 
-_LOADS = frozenset({"tma_load", "tma_load_hint", "bulk_load", "bulk_load_hint"})
-_STORES = frozenset({"tma_store", "tma_reduce_add", "bulk_store"})
+_LOADS = frozenset({"box_load", "box_load_hint", "bulk_load", "bulk_load_hint"})
+_STORES = frozenset({"box_store", "box_reduce_add", "bulk_store"})
 """What the engine does for the block alone."""
 
-_ASYNCHRONOUS = frozenset({"cp_async", "cp_async_zfill"})
+_ASYNCHRONOUS = frozenset({"async_copy", "async_copy_zfill"})
 """Copies that may be under way until a wait; those of a tile that is not read are not waited for before its last
 statement."""
 
@@ -157,7 +157,7 @@ def _plan(kernel: ir.Kernel, arch: Arch) -> ir.Kernel:
         made: list[ir.Statement] = []
         for position, statement in enumerate(statements):
             if position in landing:
-                made.append(perform("cp_async_wait", ir.const(0), span=statement.span))
+                made.append(perform("async_copy_wait", ir.const(0), span=statement.span))
             if position in published:
                 made.append(perform("sync_threads", span=statement.span))
             made.append(statement)
@@ -186,14 +186,14 @@ class _Uses:
             self.places.setdefault(root(node), []).append(position)
             return
         regions = {root(part.buffer) for part in node.regions}
-        self.matrix |= regions if not node.function.startswith(("cp_async", "atomic", "simdgroup")) else set()
+        self.matrix |= regions if not node.function.startswith(("async_copy", "atomic", "simdgroup")) else set()
         if node.function in _LOADS:
             self.loaded.update(dict.fromkeys(regions, position))
         elif node.function in _STORES:
             self.stored |= regions
         elif node.function in _ASYNCHRONOUS:
             self.landing.update(dict.fromkeys(regions, (position, len(self.waits))))
-        elif node.function == "cp_async_wait":
+        elif node.function == "async_copy_wait":
             self.waits.append(position)
         elif node.function not in _AT_ONCE:
             self.lasting |= regions

@@ -7,8 +7,8 @@ Before (a persistent loop over tiles; ``bx`` is where results go)::
         bx = 22 - across
         for step in range(48):
             ...
-        wgmma_wait(0)
-        tma_store(C_map, total, bx * 256)
+        gmma_wait(0)
+        box_store(C_map, total, bx * 256)
 
 After::
 
@@ -17,8 +17,8 @@ After::
             ...
         across = place // height
         bx = 22 - across
-        wgmma_wait(0)
-        tma_store(C_map, total, bx * 256)
+        gmma_wait(0)
+        box_store(C_map, total, bx * 256)
 
 In front of the loop nothing hides their latency, about 200 cycles for each division by a variable.
 """
@@ -61,7 +61,7 @@ class _Sink(Rewriter):
 def _waits(statement: Statement) -> bool:
     """Whether a statement, which is no loop, waits for products."""
     inside = isinstance(statement, (Evaluate, Seq))
-    return inside and any(call.function == "wgmma_wait" for call in find(statement, Call))
+    return inside and any(call.function == "gmma_wait" for call in find(statement, Call))
 
 
 def _names(statement: Statement) -> set[Var]:

@@ -11,6 +11,7 @@ from tilewright.ir import nodes as ir
 from tilewright.machine.arch import Arch
 from tilewright.targets.base import Source
 from tilewright.targets.c_family import Names, Text
+from tilewright.targets.cuda import emulation
 from tilewright.targets.cuda.arch import CudaArch
 from tilewright.targets.cuda.instructions import PTX_NAMES
 from tilewright.targets.cuda.toolkit import HEADER, uses_toolkit
@@ -178,6 +179,7 @@ class CudaPrinter(GpuPrinter):
         texts = [Text(f"&{self.names.of(one.buffer)}[{self.expression(one.starts[0])}]") for one in call.regions]
         return self.call(f"tw::{call.function}", *texts)
 
+    words: ClassVar[Mapping[str, str]] = emulation.CUDA.words
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls, **dict.fromkeys(("ldmatrix", "ldmatrix_trans"), "_matrix_load"),
         **dict.fromkeys(_WAITS, "_template"), **dict.fromkeys(("wgmma_ss", "wgmma_rs"), "_warpgroup"),

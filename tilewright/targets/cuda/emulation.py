@@ -9,10 +9,11 @@ from tilewright.targets.cuda.instructions import ENGINE, WARP, WARPGROUP
 from tilewright.targets.emulation import HOST, WORDS, Vocabulary
 
 _WORDS = {
-    "signal": "mbarrier", "copy": "cp_async", "box": "tma", "gmma": "wgmma", "group": "warpgroup",
+    "signal": "mbarrier", "async_copy": "cp_async", "box": "tma", "gmma": "wgmma", "group": "warpgroup",
     "load_matrix": "ldmatrix", "store_matrix": "stmatrix", "move_matrix": "movmatrix", "set_registers": "setmaxnreg",
-    "grid_wait": "griddepcontrol_wait", "grid_launch": "griddepcontrol_launch_dependents",
+    "grid_wait": "griddepcontrol_wait", "grid_launch": "griddepcontrol_launch_dependents", "peer_address": "mapa",
 }  # fmt: skip
+"""CUDA's words in names of the functions of the IR, and of what the emulator does and has."""
 
 CUDA = Vocabulary(
     name="cuda",

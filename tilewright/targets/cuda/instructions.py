@@ -183,13 +183,13 @@ def copy_instructions(arch: Arch) -> tuple[CopyInstruction, ...]:
     found: list[CopyInstruction] = []
     matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP, alignment=16)
     found += [
-        matrix("ldmatrix", SHARED, REGISTERS, matrix=MATRIX_8X8),
-        matrix("ldmatrix_trans", SHARED, REGISTERS, matrix=MATRIX_8X8_TRANSPOSED),
+        matrix("load_matrix", SHARED, REGISTERS, matrix=MATRIX_8X8),
+        matrix("load_matrix_trans", SHARED, REGISTERS, matrix=MATRIX_8X8_TRANSPOSED),
     ]
     if arch.has("stmatrix"):
         found += [
-            matrix("stmatrix", REGISTERS, SHARED, matrix=MATRIX_8X8),
-            matrix("stmatrix_trans", REGISTERS, SHARED, matrix=MATRIX_8X8_TRANSPOSED),
+            matrix("store_matrix", REGISTERS, SHARED, matrix=MATRIX_8X8),
+            matrix("store_matrix_trans", REGISTERS, SHARED, matrix=MATRIX_8X8_TRANSPOSED),
         ]
     wide = (32,) if arch.has("access_32_bytes") else ()
     found += [

@@ -11,4 +11,8 @@ from tilewright.targets.gpu.meanings import register_products
 for _arch in ARCHITECTURES.values():
     register_products(matrix_instructions(_arch))
 
+# Gemms of warpgroups: n, types, majors, how many steps of k and where each begins in a (unless it is in registers) and
+# b, accumulator, a, b, and whether the old sum counts. Sparse ones are one step, have the selector of lanes behind the
+# types, and the metadata behind b.
+declare("wgmma_ss/* wgmma_rs/* wgmma_sparse_ss/9 wgmma_sparse_rs/9", pure=False, collective=True)
 declare("mma_sparse_m16n8k16/4 mma_sparse_m16n8k32/4 mma_sparse_m16n8k64/4", pure=False, collective=True)

@@ -144,7 +144,7 @@ def unsettled_buffers(kernel: ir.Kernel) -> frozenset[ir.Buffer]:
     buffer.
     """
     found = touched(kernel.body)
-    dependent = any(call.function == "griddepcontrol_wait" for call in find(kernel.body, ir.Call))
+    dependent = any(call.function == "grid_wait" for call in find(kernel.body, ir.Call))
     return found.reads if dependent else found.reads & found.writes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from tilewright.errors import InternalError, Span
@@ -11,7 +12,7 @@ from tilewright.ir import INT32, UINT32, DType, in_full
 from tilewright.ir import nodes as ir
 from tilewright.ops.prints import c_format
 from tilewright.targets.c_family import TERNARY, UNARY, CFamilyPrinter, Names, Spellings, Text
-from tilewright.targets.gpu.spellings import SPELLINGS
+from tilewright.targets.gpu.spellings import SPELLINGS, spelled
 
 _ATOMICS = frozenset(
     f"atomic_{kind}" for kind in ("add", "max", "min", "and", "or", "xor", "exchange", "load", "store")
@@ -31,11 +32,14 @@ class GpuExpressions(CFamilyPrinter):
 
     Attributes
     ----------
-    calls : the methods that print functions which are more than a name and its arguments; families add their own.
+    words : the family's for parts of the names of functions of the IR.
+    calls : the methods that print functions which are more than a name and its arguments, by the family's names;
+        families add their own.
     dialect : how the family spells types.
     """
 
     dialect: ClassVar[Spellings] = SPELLINGS
+    words: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, names: Names) -> None:
         super().__init__(self.dialect, names)
@@ -154,11 +158,13 @@ class GpuExpressions(CFamilyPrinter):
         return Text(f"{kind}{{(uint8_t){code}}}")
 
     def expression_Call(self, call: ir.Call) -> Text:
+        made = in_full(call)
+        call = replace(call, function=spelled(call.function, self.words))
         method = self.calls.get(call.function)
         if method is not None:
             printed: Text = getattr(self, method)(call)
             return printed
-        if (made := in_full(call)) is not None:
+        if made is not None:
             return self.expression(made)
         arguments = [self._argument(part) for part in call.arguments]
         given = call.arguments[0].dtype if call.arguments and isinstance(call.arguments[0], ir.Expr) else call.dtype

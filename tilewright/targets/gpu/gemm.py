@@ -1,4 +1,4 @@
-"""`T.gemm` on ``mma.sync``: each warp loads operand fragments with ldmatrix and multiplies its tiles.
+"""`T.gemm` by warps: each loads fragments of its operands, as matrices where the machine can, and multiplies its tiles.
 
 For each step of k a warp reads its rows of a and its columns of b into registers, then issues one instruction for
 every tile it holds; the accumulator stays where it is.  Operands have two sets of registers: while one step is

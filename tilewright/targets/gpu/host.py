@@ -152,7 +152,7 @@ def prints(kernel: ir.Kernel) -> bool:
 
 def is_dependent(kernel: ir.Kernel) -> bool:
     """Whether a kernel waits itself for those before it."""
-    return any(node.function == "griddepcontrol_wait" for node in find(kernel, ir.Call))
+    return any(node.function == "grid_wait" for node in find(kernel, ir.Call))
 
 
 POINTER, TENSOR_MAP = "Q", "128s"

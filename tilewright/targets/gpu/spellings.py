@@ -28,3 +28,18 @@ int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t size_t
 """Names that the author's variables may not take: C++'s, and those of the device and of the generated code."""
 
 SPELLINGS = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
+
+
+def spelled(name: str, words: Mapping[str, str]) -> str:
+    """The name that a maker gives a function of the IR, or what the emulator has, in the maker's words for some of its
+    parts.
+
+    Examples
+    --------
+    >>> spelled("async_copy_signal_arrive_noinc", {"signal": "mbarrier", "async_copy": "cp_async"})
+    'cp_async_mbarrier_arrive_noinc'
+    """
+    made = f"_{name}_"
+    for word, own in words.items():
+        made = made.replace(f"_{word}_", f"_{own}_")
+    return made[1:-1]

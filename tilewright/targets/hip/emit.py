@@ -17,6 +17,7 @@ from tilewright.targets.gpu.emit import Dialect, KernelText, exchanges_tensors
 from tilewright.targets.gpu.expressions import in_bytes
 from tilewright.targets.gpu.printer import GpuPrinter
 from tilewright.targets.gpu.spellings import SPELLINGS, TYPES
+from tilewright.targets.hip import emulation
 
 
 def emit(function: ir.Function, arch: Arch) -> Source:
@@ -124,6 +125,7 @@ class HipPrinter(GpuPrinter):
         rows, columns, *registers = (self._argument(part) for part in call.arguments)
         return self.call(f"tw::transpose_blocks<{rows}, {columns}>", *registers)
 
+    words: ClassVar[Mapping[str, str]] = emulation.HIP.words
     calls: ClassVar[Mapping[str, str]] = {
         **GpuPrinter.calls, "cp_async": "_async_copy", "cp_async_zfill": "_async_copy", "cp_async_wait": "_template",
         "transpose_blocks": "_transposed_blocks", "settled": "_settled",

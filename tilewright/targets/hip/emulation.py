@@ -13,7 +13,7 @@ HIP = Vocabulary(
     memory_unit=4,  # a half is changed atomically with the other half of its word
     threads=2048,
     shared_bytes=160 << 10,
-    words={"copy": "cp_async"},
+    words={"async_copy": "cp_async"},
 )
 """The words of the device headers on a compute unit; the header that a text includes says how many lanes run
 together."""

@@ -99,9 +99,13 @@ class _Counter:
         if isinstance(node, Load) and node.buffer.scope == "shared":
             self.note(node.buffer, node.indices, node.dtype.lanes, statement)
         elif isinstance(node, Call):
-            rows = node.function.startswith(("ldmatrix", "stmatrix"))
+            rows = node.function.startswith(("load_matrix", "store_matrix"))
             for part in node.arguments:
-                if isinstance(part, Region) and part.buffer.scope == "shared" and (rows or "cp_async" in node.function):
+                if (
+                    isinstance(part, Region)
+                    and part.buffer.scope == "shared"
+                    and (rows or "async_copy" in node.function)
+                ):
                     bytes_ = 16 if rows else None
                     lanes = 8 * int(node.arguments[-1].value) if rows and isinstance(node.arguments[-1], Const) else 32
                     self.note(part.buffer, part.starts, part.extents[-1], statement, bytes_, lanes)

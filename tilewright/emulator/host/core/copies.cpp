@@ -186,7 +186,7 @@ void tw_copy_async(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 valid, TwSi
   }
   if (lands_at_once(*thread.cluster)) land_piece(piece);
   else thread.open_copies.pieces.push_back(piece);
-  event(thread, "copy", 'i', "\"bytes\":" + number(bytes));
+  event(thread, "async_copy", 'i', "\"bytes\":" + number(bytes));
 }
 
 void tw_copy_commit(TwSite position) {
@@ -204,7 +204,7 @@ void tw_copy_wait(tw_u32 pending, TwSite position) {
     land_group(thread, thread.copies.front());
     thread.copies.pop_front();
   }
-  event(thread, "copy_wait", 'i', "\"pending\":" + number(pending));
+  event(thread, "async_copy_wait", 'i', "\"pending\":" + number(pending));
 }
 
 void tw_copy_wait_all(TwSite position) {
@@ -214,7 +214,7 @@ void tw_copy_wait_all(TwSite position) {
   thread.copies.clear();
   land_group(thread, thread.open_copies);
   thread.open_copies = CopyGroup();
-  event(thread, "copy_wait", 'i', "\"pending\":0");
+  event(thread, "async_copy_wait", 'i', "\"pending\":0");
 }
 
 void tw_copy_arrive(tw_u32 address, tw_u32 noinc, TwSite position) {

@@ -3,7 +3,7 @@
 Before::
 
     with kernel(4) as (x,):
-        griddepcontrol_wait()
+        grid_wait()
         B[x] = A[x]
 
 After::
@@ -17,7 +17,7 @@ from __future__ import annotations
 from tilewright.ir import Evaluate, Function, changed, performed
 from tilewright.passes.context import Context
 
-WORDS = ("griddepcontrol_wait", "griddepcontrol_launch_dependents")
+WORDS = ("grid_wait", "grid_launch")
 
 
 def drop_dependent_launch(function: Function, context: Context) -> Function:

@@ -63,7 +63,7 @@ NOTHING = Pending()
 BARRIERS = ("sync_threads", "cluster_sync", "grid_sync", "sync_threads_and", "sync_threads_or", "sync_threads_count")
 """Functions that are barriers of a block."""
 
-LANDED = "cp_async_mbarrier_arrive_noinc"
+LANDED = "async_copy_signal_arrive_noinc"
 """The arrival of a thread's copies."""
 
 _MARK = ir.Buffer("mark", (1,), ir.BOOL, "shared")
@@ -195,7 +195,7 @@ class _Walk:
         if _is_barrier(statement):
             simple, pending = self._simple(statement, pending)
             return simple, pending.after_barrier()
-        if self.landing and performed(statement) == "mbarrier_wait":
+        if self.landing and performed(statement) == "signal_wait":
             return [statement, proxy_fence()], pending
         if isinstance(statement, ir.Wait):
             fence = [proxy_fence()] if statement.token in self.tokens else []

@@ -13,7 +13,7 @@ from tilewright.passes.tile.roles.role_analysis import PRIVATE
 
 _OF_THREADS = (*PRIVATE, "scalar")
 
-_AS_OFTEN = ("sync_threads", "griddepcontrol_wait", "griddepcontrol_launch_dependents")
+_AS_OFTEN = ("sync_threads", "grid_wait", "grid_launch")
 """Functions with an effect that is the same however many threads call them."""
 
 

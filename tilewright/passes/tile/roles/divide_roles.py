@@ -280,7 +280,7 @@ class _Slice:
         if isinstance(statement, ir.Let) and has_effect(statement.value):
             return [] if self.moves else [statement]
         # Every role waits for the previous kernel before it touches what that kernel wrote.
-        if isinstance(statement, (ir.Let, ir.Break, ir.Continue)) or performed(statement) == "griddepcontrol_wait":
+        if isinstance(statement, (ir.Let, ir.Break, ir.Continue)) or performed(statement) == "grid_wait":
             return [statement]
         plan = self.division.plan
         counts = isinstance(statement, ir.Store) and statement.buffer in plan.scalars

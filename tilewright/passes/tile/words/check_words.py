@@ -23,7 +23,7 @@ def _feature(name: str) -> Callable[[Arch], object]:
 
 NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
     **dict.fromkeys(
-        ("begin_barriers", "mbarrier_expect_tx", "mbarrier_arrive_expect_tx"),
+        ("begin_barriers", "signal_expect_tx", "signal_arrive_expect_tx"),
         (
             attrgetter("copies_signal"),
             "barriers that copies signal (T.alloc_barrier)",
@@ -31,7 +31,7 @@ NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
         ),
     ),
     **dict.fromkeys(
-        ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "mbarrier_arrive_cluster"),
+        ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "signal_arrive_cluster"),
         (attrgetter("clusters"), "clusters of blocks", "one block for each tile"),
     ),
     **dict.fromkeys(
@@ -39,10 +39,10 @@ NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
         (attrgetter("named_barriers"), "named barriers", "T.sync_threads()"),
     ),
     **dict.fromkeys(
-        ("setmaxnreg",),
+        ("set_registers",),
         (attrgetter("role_registers"), "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg"),
     ),
-    "cp_async_mbarrier_arrive_noinc": (
+    "async_copy_signal_arrive_noinc": (
         attrgetter("copies_arrive"),
         "arrivals that follow a thread's copies (T.cp_async_barrier_noinc)",
         "T.ptx_wait_group and T.mbarrier_arrive",
@@ -52,7 +52,7 @@ NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
         (_feature("threads"), "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro"),
     ),
     **dict.fromkeys(
-        ("ldmatrix", "ldmatrix_trans"),
+        ("load_matrix", "load_matrix_trans"),
         (attrgetter("loads_matrices"), "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads"),
     ),
     **dict.fromkeys(

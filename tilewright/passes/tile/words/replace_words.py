@@ -48,7 +48,7 @@ from tilewright.passes.tile.words.lane_words import LANE_WORDS, SIMDGROUP, excha
 
 VOTES = ("sync_threads_and", "sync_threads_or", "sync_threads_count")
 RANK, FENCE, LANES = "cluster_rank", "fence_proxy_async", "sync_warp"
-COPIES, DOT = ("cp_async", "cp_async_zfill"), "dp4a"
+COPIES, DOT = ("async_copy", "async_copy_zfill"), "dp4a"
 
 
 def replace_words(function: ir.Function, context: Context) -> ir.Function:

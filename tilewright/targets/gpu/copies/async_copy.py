@@ -52,7 +52,7 @@ def lower_wait(asked: ir.Wait, context: Context) -> ir.Statement | None:
 
 
 def _commit() -> ir.Evaluate:
-    return perform("cp_async_commit")
+    return perform("async_copy_commit")
 
 
 @dataclass(slots=True)

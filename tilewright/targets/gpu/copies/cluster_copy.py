@@ -42,7 +42,7 @@ def lower_cluster_copy(copy: Copy, context: Context) -> Statement:
         for axis, value in zip(axes, kept, strict=True):
             offsets[axis] = value
         place = block.shared(Region(source.buffer, tuple(starts), source.extents), offsets)
-        address = Call(UINT32, "mapa", (place, rank))
+        address = Call(UINT32, "peer_address", (place, rank))
         target = Region(registers, (const(register),), (width,))
         load: Statement = perform("load_cluster_fragment", const(width), target, address, span=copy.span)
         if inside is not None:  # some threads hold nothing
@@ -59,7 +59,7 @@ def lower_cluster_send(copy: Copy, context: Context) -> Statement:
     barrier = signalled(copy, context)
     (rank,) = block.visited([copy.rank])
     to, source = block.piece(copy.destination), block.piece(copy.source)
-    there = [Call(UINT32, "mapa", (place, rank)) for place in (to, barrier)]
+    there = [Call(UINT32, "peer_address", (place, rank)) for place in (to, barrier)]
     size = const(copy.source.dtype.nbytes(copy.source.size))
     return perform("bulk_copy_cluster", there[0], source, size, there[1], span=copy.span)
 

@@ -19,8 +19,8 @@ from tilewright.ir.nodes import WARP
 from tilewright.ops.atomic import combine
 
 # Groups of the copies that a thread started, or how many of them are left.
-register(Intrinsic("cp_async_commit", 0, None, pure=False))
-register(Intrinsic("cp_async_wait", 1, None, pure=False))
+register(Intrinsic("async_copy_commit", 0, None, pure=False))
+register(Intrinsic("async_copy_wait", 1, None, pure=False))
 
 
 def start_copy(state: Evaluator, node: Call) -> int:
@@ -91,11 +91,11 @@ def _add_each(state: Evaluator, node: Call) -> int:
     return 0
 
 
-SPECIAL_CALLS["cp_async"] = SPECIAL_CALLS["cp_async_zfill"] = start_copy
-SPECIAL_CALLS["cp_async_commit"] = SPECIAL_CALLS["cp_async_wait"] = landed
+SPECIAL_CALLS["async_copy"] = SPECIAL_CALLS["async_copy_zfill"] = start_copy
+SPECIAL_CALLS["async_copy_commit"] = SPECIAL_CALLS["async_copy_wait"] = landed
 SPECIAL_CALLS["atomic_add_fragment"] = _add_each
-SPECIAL_CALLS["cp_async_prefetch"] = SPECIAL_CALLS["cp_async_zfill_prefetch"] = start_copy
-SPECIAL_CALLS["cp_async_hint"] = SPECIAL_CALLS["cp_async_zfill_hint"] = start_copy
+SPECIAL_CALLS["async_copy_prefetch"] = SPECIAL_CALLS["async_copy_zfill_prefetch"] = start_copy
+SPECIAL_CALLS["async_copy_hint"] = SPECIAL_CALLS["async_copy_zfill_hint"] = start_copy
 SPECIAL_CALLS["fence_proxy_async_shared"] = landed
-SPECIAL_CALLS["ldmatrix"] = _load_matrices(False)
-SPECIAL_CALLS["ldmatrix_trans"] = _load_matrices(True)
+SPECIAL_CALLS["load_matrix"] = _load_matrices(False)
+SPECIAL_CALLS["load_matrix_trans"] = _load_matrices(True)

@@ -159,9 +159,9 @@ class _Boxes:
         place = self.block.shared(to, [*(ir.const(0) for _ in range(to.buffer.rank - 2)), row, within])
         coordinates = self._coordinates(column, row)
         if self.barrier is None:
-            function = "tma_reduce_add" if self.copy.adds else "tma_store"
+            function = "box_reduce_add" if self.copy.adds else "box_store"
             return perform(function, described, place, *coordinates, span=self.copy.span)
-        function = "tma_load_multicast" if blocks else "tma_load"
+        function = "box_load_multicast" if blocks else "box_load"
         hint: tuple[str, ...] = ()
         if self.copy.schedule.eviction is not None:
             function, hint = f"{function}_hint", (self.copy.schedule.eviction,)

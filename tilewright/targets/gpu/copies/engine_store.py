@@ -1,6 +1,7 @@
 """Accumulators leave in boxes: a warpgroup packs one, one of its threads has the copy engine store it.
 
-Halves are packed by stmatrix, which turns them where they leave transposed, words in the pairs that each thread has.
+Halves are packed by instructions that store matrices, and turn them where they leave transposed, words in the pairs
+that each thread has.
 
 A warpgroup has boxes in turn, so that it packs the next while the engine reads the last.  The last ones are waited
 for at the end of the role, so that in a persistent kernel they leave beside the next tile's products.
@@ -20,7 +21,7 @@ from tilewright.passes.tile.copies.stage_epilogue import Leaving, box_columns, b
 from tilewright.targets.gpu.copies.engine_copy import mapped_span, swizzle_of
 
 COLUMNS = 16
-"""Of what one stmatrix of four matrices stores: 16 rows by 16 columns."""
+"""Of what one store of four matrices writes: 16 rows by 16 columns."""
 
 PACK = {"float16": "pack_f16x2", "bfloat16": "pack_bf16x2"}
 
@@ -115,7 +116,7 @@ class _Store:
         if rest:
             pack.append(self._pack(row, column, slot, ir.const(parts), rest))
         store = perform(
-            "tma_store", self._map(width), self._place(slot, ir.const(0), ir.const(0)), *self._coordinates(row, column)
+            "box_store", self._map(width), self._place(slot, ir.const(0), ir.const(0)), *self._coordinates(row, column)
         )
         return [*pack, perform("fence_proxy_async_shared"), self._barrier(), self._first(store, perform("bulk_commit"))]
 
@@ -136,12 +137,12 @@ class _Store:
             row_of_eight = lane % 8
             at = next_to + (right + row_of_eight if four else row_of_eight)
             down = lane // 8 % 2 * 8
-            store = "stmatrix_x4_trans" if four else "stmatrix_x2_trans"
+            store = "store_matrix_x4_trans" if four else "store_matrix_x2_trans"
             return ir.seq(made, perform(store, self._place(slot, at, own + down), words))
         at = own + lane % 16
         if instruction.transposes:
             at = own + self._row(lane % 8, lane // 8 % 2)
-        return ir.seq(made, perform("stmatrix_x4", self._place(slot, at, next_to + right), words))
+        return ir.seq(made, perform("store_matrix_x4", self._place(slot, at, next_to + right), words))
 
     def _pairs(self, slot: int, part: ir.Expr, first: int) -> ir.Seq:
         """Sixteen columns of a box of words: four pairs of neighbours of each thread."""

@@ -25,7 +25,7 @@ def load_matrices(load: OperandLoad) -> list[Statement] | None:
     address = _row_address(load, tile, at_once, words)
     first = load.register(tile * (at_once * operand.registers))
     registers = Region(part, (first,), (operand.registers * at_once,))
-    call = Call(BOOL, f"ldmatrix{'_trans' * operand.transposed}", (registers, address, const(words * at_once)))
+    call = Call(BOOL, f"load_matrix{'_trans' * operand.transposed}", (registers, address, const(words * at_once)))
     body = seq(Evaluate(call, span=product.gemm.span))
     return [counted(tile, count, body, "unroll", span=product.gemm.span)]
 
@@ -67,4 +67,4 @@ def _row_address(load: OperandLoad, tile: Var, at_once: int, words: int) -> Regi
     return load.product.element(operand, number, across, load.step, deep)
 
 
-OPERAND_LOADS["ldmatrix"] = load_matrices
+OPERAND_LOADS["load_matrix"] = load_matrices

@@ -22,7 +22,7 @@ def piece_width(copy: Copy, instruction: AsyncCopy, block: BlockView, layout: La
 
 def wait(left: int) -> Evaluate:
     """Waits until so many are under way."""
-    return perform("cp_async_wait", const(left))
+    return perform("async_copy_wait", const(left))
 
 
 def start(
@@ -34,7 +34,7 @@ def start(
     ----------
     hints : behind the function's name, where it takes something more.
     """
-    function = f"cp_async{hints}" if valid is None else f"cp_async_zfill{hints}"
+    function = f"async_copy{hints}" if valid is None else f"async_copy_zfill{hints}"
     arguments = (place, source) if valid is None else (place, source, valid)
     return perform(function, *arguments, *hinted, span=span)
 

@@ -47,7 +47,7 @@ def lower_group(commit: ir.Commit, context: Context) -> ir.Statement | None:
     """Closes a group of gemms; None where the token is not theirs."""
     if not _gemms(commit.token, context):
         return None
-    return perform("wgmma_commit", span=commit.span)
+    return perform("gmma_commit", span=commit.span)
 
 
 def lower_group_wait(wait: ir.Wait, context: Context) -> ir.Statement | None:
@@ -55,7 +55,7 @@ def lower_group_wait(wait: ir.Wait, context: Context) -> ir.Statement | None:
     gemms = _gemms(wait.token, context)
     if not gemms:
         return None
-    made: list[ir.Statement] = [perform("wgmma_wait", ir.const(wait.pending + wait.others), span=wait.span)]
+    made: list[ir.Statement] = [perform("gmma_wait", ir.const(wait.pending + wait.others), span=wait.span)]
     made += _held(gemms, context)
     if wait.pending == 0:
         block = context.facts[BLOCK]
@@ -138,7 +138,7 @@ class _GroupGemm:
             ]
         tail: list[ir.Statement] = []
         if gemm.token is None:
-            tail = [perform("wgmma_commit"), perform("wgmma_wait", ir.const(0))]
+            tail = [perform("gmma_commit"), perform("gmma_wait", ir.const(0))]
             tail.append(_settled(self.block, gemm.c.buffer))
             if self.places is not None:
                 tail.append(self.places.held())
@@ -146,7 +146,7 @@ class _GroupGemm:
 
     def _fence(self) -> ir.Statement:
         """Orders what wrote an instruction's registers before it."""
-        return perform("wgmma_fence", span=self.gemm.span)
+        return perform("gmma_fence", span=self.gemm.span)
 
     def _transposing(self, left: TransposedLeft, b: tuple[ir.Var, _Tile], keep: ir.Expr) -> list[ir.Statement]:
         """Each step of k as soon as lanes have transposed its part of the left operand, the next one on its way."""
@@ -186,10 +186,10 @@ class _GroupGemm:
             begin = place.starts[0] * (region.dtype.bits // 8)
             place, offset = ir.Region(place.buffer, (ir.const(0),), (1,)), begin + offset
         value: ir.Expr = ir.Call(
-            UINT64, "wgmma_descriptor", (place, span, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
+            UINT64, "gmma_descriptor", (place, span, ir.const(tile.operand.leading), ir.const(tile.operand.stride))
         )
         if not ir.is_literal(offset, 0):
-            value = ir.Call(UINT64, "wgmma_advance", (value, ir.cast(offset, INT32)))
+            value = ir.Call(UINT64, "gmma_advance", (value, ir.cast(offset, INT32)))
         var = ir.Var(UINT64, f"{region.buffer.name}_tile")
         head.append(ir.Let(var, value, span=self.gemm.span))
         return var, tile
@@ -284,7 +284,7 @@ class _GroupGemm:
         """The descriptor of one instruction's part."""
         var, tile = operand
         distance = number * tile.step + tile.operand.steps[step]
-        return var if distance == 0 else ir.Call(UINT64, "wgmma_advance", (var, ir.const(distance)))
+        return var if distance == 0 else ir.Call(UINT64, "gmma_advance", (var, ir.const(distance)))
 
 
 def _unaligned(layout: Layout, operand: WgmmaOperand, bits: int) -> bool:

@@ -78,7 +78,7 @@ class TransposedLeft:
 
     def load_into(self, words: ir.Buffer, row: int, step: int) -> ir.Statement:
         place = _place(self.gemm, self.plan, self.block, self.group, row, step)
-        load = ir.Call(BOOL, "ldmatrix_trans", (ir.Region(words, (ir.const(0),), (WORDS,)), place, ir.const(WORDS)))
+        load = ir.Call(BOOL, "load_matrix_trans", (ir.Region(words, (ir.const(0),), (WORDS,)), place, ir.const(WORDS)))
         return ir.Evaluate(load, span=self.gemm.span)
 
     def transpose(self, words: ir.Buffer, row: int, step: int) -> list[ir.Statement]:
