@@ -13,8 +13,6 @@ from tilewright.ir.dtypes import DType
 from tilewright.ir.nodes import WARP
 from tilewright.layout import PATTERN_ROWS
 from tilewright.machine.instructions import (
-    REGISTERS,
-    SHARED,
     AsyncCopy,
     CopyEngine,
     CopyInstruction,
@@ -165,19 +163,9 @@ class Arch:
         return any(one.asynchronous for one in self.products(MatrixInstruction))
 
     def moves_matrices(self, source: str, destination: str) -> bool:
-        """Whether lanes move matrices together, one that each lane names a row of."""
+        """Whether lanes move matrices together of which each names a row."""
         ways = ((one.source, one.destination) for one in self.copy_instructions if one.matrix and not one.strided)
         return (source, destination) in ways
-
-    @property
-    def stores_matrices(self) -> bool:
-        """Whether lanes store the matrices that they hold to shared memory together."""
-        return self.moves_matrices(REGISTERS, SHARED)
-
-    @property
-    def loads_matrices(self) -> bool:
-        """Whether lanes load matrices from shared memory together."""
-        return self.moves_matrices(SHARED, REGISTERS)
 
     @property
     def copies_signal(self) -> bool:

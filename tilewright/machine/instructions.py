@@ -276,7 +276,6 @@ class CopyInstruction:
     bytes : sizes that one thread (or, for a box, the whole copy) may move at once, widest first; empty for any box.
     threads : how many execute it together; 1 for any one thread. Several lanes write side by side, from the address
         that the first one gives.
-    alignment : bytes that addresses are multiples of; 0 for the size moved.
     matrix : layout of the 8x8 matrix that each register receives; None for plain copies.
     strided : moves a whole `matrix`, whose rows lie in memory as far apart as the instruction is told; `elements` are
         the types that it may have.
@@ -287,7 +286,6 @@ class CopyInstruction:
     destination: str
     bytes: tuple[int, ...] = ()
     threads: int = 1
-    alignment: int = 0
     matrix: Layout | None = None
     strided: bool = False
     elements: tuple[DType, ...] = ()

@@ -27,8 +27,7 @@ RESERVED_SHARED = 1024
 """Bytes of shared memory that the system keeps of every block."""
 
 _ENGINE_FROM = 90
-"""The compute capability from which there are clusters, a copy engine that signals barriers, and kernels that begin
-before the one before them has ended."""
+"""The compute capability that brought clusters, a copy engine that signals barriers, and dependent launches."""
 
 _REGISTER_UNIT = 256
 """Registers are handed to warps in multiples of this."""

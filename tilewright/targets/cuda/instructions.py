@@ -181,7 +181,7 @@ def sparse_instructions(arch: Arch) -> tuple[MatrixInstruction, ...]:
 def copy_instructions(arch: Arch) -> tuple[CopyInstruction, ...]:
     """The copies of an architecture, those that cost threads least first."""
     found: list[CopyInstruction] = []
-    matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP, alignment=16)
+    matrix = functools.partial(CopyInstruction, bytes=(16, 8, 4), threads=WARP)
     found += [
         matrix("load_matrix", SHARED, REGISTERS, matrix=MATRIX_8X8),
         matrix("load_matrix_trans", SHARED, REGISTERS, matrix=MATRIX_8X8_TRANSPOSED),

@@ -24,7 +24,7 @@ from dataclasses import replace
 from tilewright.ir import INT32, DType, Rewritten, find, having, root, touched, variables, walk
 from tilewright.ir import nodes as ir
 from tilewright.layout import shared_rows
-from tilewright.machine import Arch, CopyEngine
+from tilewright.machine import REGISTERS, SHARED, Arch, CopyEngine
 from tilewright.ops import TMA, Copy, GemmPlan, Product, Staging, Transpose
 from tilewright.passes import Context, ScopedRewriter
 from tilewright.passes.rows import box_unsupported, is_plain_tensor, placed_unsupported
@@ -51,7 +51,7 @@ Leaving = Copy | Transpose
 def stage_epilogue(function: ir.Function, context: Context) -> ir.Function:
     """Choose the copies of accumulators that the copy engine stores, and give them boxes."""
     engine = context.arch.copy_engine
-    if engine is None or not context.arch.stores_matrices:
+    if engine is None or not context.arch.moves_matrices(REGISTERS, SHARED):
         return function
     return function.with_body(_Stage(function, context, engine)(function.body))
 

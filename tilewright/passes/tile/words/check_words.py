@@ -11,54 +11,31 @@ from operator import attrgetter, methodcaller
 from tilewright.errors import MissingCapability
 from tilewright.ir import WARP, Call, Channel, Function, Kernel, Region, Roles, Statement, TileOperator, dtypes
 from tilewright.ir.walking import children, kernels
-from tilewright.machine import Arch, MatrixInstruction
+from tilewright.machine import REGISTERS, SHARED, Arch, MatrixInstruction
 from tilewright.ops import Atomic, Copy
 from tilewright.passes.context import Context
 from tilewright.passes.tile.words.lane_words import OF_WARPS, SIMDGROUP
 
-
-def _feature(name: str) -> Callable[[Arch], object]:
-    return methodcaller("has", name)
-
-
-NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
-    **dict.fromkeys(
-        ("begin_barriers", "signal_expect_tx", "signal_arrive_expect_tx"),
-        (
-            attrgetter("copies_signal"),
-            "barriers that copies signal (T.alloc_barrier)",
-            "T.Pipelined, or T.sync_threads",
-        ),
-    ),
-    **dict.fromkeys(
-        ("cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "signal_arrive_cluster"),
-        (attrgetter("clusters"), "clusters of blocks", "one block for each tile"),
-    ),
-    **dict.fromkeys(
-        ("named_barrier_sync", "named_barrier_arrive"),
-        (attrgetter("named_barriers"), "named barriers", "T.sync_threads()"),
-    ),
-    **dict.fromkeys(
-        ("set_registers",),
-        (attrgetter("role_registers"), "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg"),
-    ),
+_NEEDS: dict[str, tuple[Callable[[Arch], object], str, str]] = {
+    "begin_barriers signal_expect_tx signal_arrive_expect_tx": (
+        attrgetter("copies_signal"), "barriers that copies signal (T.alloc_barrier)", "T.Pipelined, or T.sync_threads"),
+    "cluster_sync cluster_arrive cluster_arrive_relaxed cluster_wait signal_arrive_cluster": (
+        attrgetter("clusters"), "clusters of blocks", "one block for each tile"),
+    "named_barrier_sync named_barrier_arrive": (attrgetter("named_barriers"), "named barriers", "T.sync_threads()"),
+    "set_registers": (
+        attrgetter("role_registers"), "registers given from warps to others (T.set_max_nreg)", "no T.set_max_nreg"),
     "async_copy_signal_arrive_noinc": (
-        attrgetter("copies_arrive"),
-        "arrivals that follow a thread's copies (T.cp_async_barrier_noinc)",
-        "T.ptx_wait_group and T.mbarrier_arrive",
-    ),
-    **dict.fromkeys(
-        ("call_extern",),
-        (_feature("threads"), "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro"),
-    ),
-    **dict.fromkeys(
-        ("load_matrix", "load_matrix_trans"),
-        (attrgetter("loads_matrices"), "loads of matrices (T.ptx_ldmatrix)", "T.gemm, or plain loads"),
-    ),
-    **dict.fromkeys(
-        ("grid_sync",), (_feature("cooperative_launch"), "barriers of a whole grid (T.sync_grid)", "two T.Kernel")
-    ),
-}
+        attrgetter("copies_arrive"), "arrivals that follow a thread's copies (T.cp_async_barrier_noinc)",
+        "T.ptx_wait_group and T.mbarrier_arrive"),
+    "call_extern": (
+        attrgetter("has_threads"), "functions of a GPU's own language (T.call_extern)", "a helper with @T.macro"),
+    "load_matrix load_matrix_trans": (
+        methodcaller("moves_matrices", SHARED, REGISTERS), "loads of matrices (T.ptx_ldmatrix)",
+        "T.gemm, or plain loads"),
+    "grid_sync": (
+        methodcaller("has", "cooperative_launch"), "barriers of a whole grid (T.sync_grid)", "two T.Kernel"),
+}  # fmt: skip
+NEEDS = {word: need for words, need in _NEEDS.items() for word in words.split()}
 """For each function the capability it needs, what that is called, and what to write instead."""
 
 

@@ -14,13 +14,13 @@ from tilewright.errors import OutOfBounds, UninitializedRead
 from tilewright.interpreter.collectives import each_offset, read_each, whole_warps, write_each
 from tilewright.interpreter.evaluate import SPECIAL_CALLS, Evaluator
 from tilewright.interpreter.state import both
-from tilewright.ir import Call, Const, Expr, Intrinsic, Region, register
+from tilewright.ir import Call, Const, Expr, Region
+from tilewright.ir.intrinsics import declare
 from tilewright.ir.nodes import WARP
 from tilewright.ops.atomic import combine
 
 # Groups of the copies that a thread started, or how many of them are left.
-register(Intrinsic("async_copy_commit", 0, None, pure=False))
-register(Intrinsic("async_copy_wait", 1, None, pure=False))
+declare("async_copy_commit/0 async_copy_wait/1", pure=False)
 
 
 def start_copy(state: Evaluator, node: Call) -> int:
@@ -91,11 +91,10 @@ def _add_each(state: Evaluator, node: Call) -> int:
     return 0
 
 
-SPECIAL_CALLS["async_copy"] = SPECIAL_CALLS["async_copy_zfill"] = start_copy
+for _name in (f"async_copy{valid}{hint}" for valid in ("", "_zfill") for hint in ("", "_prefetch", "_hint")):
+    SPECIAL_CALLS[_name] = start_copy
 SPECIAL_CALLS["async_copy_commit"] = SPECIAL_CALLS["async_copy_wait"] = landed
 SPECIAL_CALLS["atomic_add_fragment"] = _add_each
-SPECIAL_CALLS["async_copy_prefetch"] = SPECIAL_CALLS["async_copy_zfill_prefetch"] = start_copy
-SPECIAL_CALLS["async_copy_hint"] = SPECIAL_CALLS["async_copy_zfill_hint"] = start_copy
 SPECIAL_CALLS["fence_proxy_async_shared"] = landed
 SPECIAL_CALLS["load_matrix"] = _load_matrices(False)
 SPECIAL_CALLS["load_matrix_trans"] = _load_matrices(True)

@@ -73,18 +73,16 @@ def _tensor_problem(one: BoxDescriptor) -> str | None:
         return f"its address {one.address:#x} is not a multiple of {engine.unit} bytes"
     for dimension, extent in enumerate(one.extents):
         if not 1 <= extent <= engine.extent:
-            return f"dimension {dimension} has {extent} elements, and 1 to {_power(engine.extent)} are possible"
+            return (
+                f"dimension {dimension} has {extent} elements, and 1 to 2^{engine.extent.bit_length() - 1} are possible"
+            )
     for dimension, stride in enumerate(one.strides, 1):
         if stride % engine.unit or not 0 < stride < engine.stride:
-            limit = f"a multiple of {engine.unit} below {_power(engine.stride)}"
+            limit = f"a multiple of {engine.unit} below 2^{engine.stride.bit_length() - 1}"
             return f"the stride of dimension {dimension}, {stride} bytes, is not {limit}"
     if not all(1 <= step <= engine.step for step in one.element_strides):
         return f"element strides {one.element_strides} are not within 1 to {engine.step}"
     return f"{dtype} has no NaN to fill with" if one.nan_fill and not dtype.is_float else None
-
-
-def _power(limit: int) -> str:
-    return f"2^{limit.bit_length() - 1}"
 
 
 def _box_problem(one: BoxDescriptor) -> str | None:
