@@ -20,7 +20,7 @@ from tilewright.quant.importers import (
     from_mx,
     from_nvfp4,
 )
-from tilewright.quant.importers.arrays import FLOATS, expect, factor, matrix, take
+from tilewright.quant.importers.arrays import FLOATS, either, expect, factor, matrix, take
 from tilewright.quant.weight import QuantizedWeight
 
 
@@ -33,8 +33,9 @@ def float8(tensors: Tensors, layer: str, settings: Settings) -> QuantizedWeight:
     (w4afp8).
     """
     weight, inverse = tensors[f"{layer}.weight"], f"{layer}.weight_scale_inv"
-    names = (inverse, *(f"{layer}.{one}" for one in ("weight_scale", "scale_weight", "scale", "qscale_weight")))
-    scale = next((tensors[name] for name in names if name in tensors), np.ones(1, np.float32))
+    names = (".weight_scale_inv", ".weight_scale", ".scale_weight", ".scale", ".qscale_weight")
+    found = either(tensors, layer, *names)
+    scale = np.ones(1, np.float32) if found is None else found
     w4a8 = settings.get("quant_method") == "w4afp8"
     if weight.dtype.name in ("int8", "uint8"):
         if not w4a8:
@@ -91,13 +92,13 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """AMD's Quark: fp8, int8, mxfp4, mxfp6; groups of 4 bits in AWQ's order or their own, those with a sign in two's
     complement."""
     weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
-    zeros = tensors.get(f"{layer}.weight_zero_point")
-    group = all_groups(settings)
+    point, group = f"{layer}.weight_zero_point", all_groups(settings)
     if weight.dtype.name == "uint8" and weight.ndim == scale.ndim == 2 and weight.shape[-1] == 24 * scale.shape[-1]:
         return {layer: from_mx(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)}
     if weight.dtype.name == "uint8":
         return from_mx(weight, scale, name=layer)
     if weight.dtype.name == "int8":
+        zeros = tensors.get(point)
         points = None if zeros is None or not zeros.any() else zeros
         return from_int_quantized(weight, scale, points, group=group, name=layer)
     if weight.dtype.name != "int32":
@@ -112,7 +113,7 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
         )
     sign = np.int32(-0x77777778 if kind == "int4" else 0)  # of each of the eight numbers of a word
     points = np.zeros((len(scale), -(-scale.shape[-1] // 8)), np.int32) if scale.ndim == 2 else scale
-    if zeros is not None or kind == "uint4":
+    if point in tensors or kind == "uint4":
         points = take(tensors, layer, ".weight_zero_point", "Quark")
     points = expect(f"{layer}.weight_zero_point", points, ["int32"], [None, None], "[K / group, N / 8]")
     return from_awq(weight ^ sign, points ^ sign, scale, form=_QUARKS_ORDERS[order], group=group, name=layer)

@@ -15,7 +15,7 @@ from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
 from tilewright.conversion.readers import Tensors
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.settings import declared_activations as settings_activations
-from tilewright.conversion.unread_tensors import Layer, check_unread
+from tilewright.conversion.unread_tensors import Layer, ReadTensors, check_unread
 from tilewright.errors import InvalidTensor, TilewrightError
 from tilewright.quant.files import CODES, METADATA, METADATA_BEFORE, SUFFIXES, read_weight
 from tilewright.quant.importers import (
@@ -84,11 +84,14 @@ def recognise(tensors: Tensors, settings: Settings) -> list[Layer]:
 def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, QuantizedWeight]:
     """The weights of a layer by their names. Raises InvalidTensor, MissingTensor for tensors that make no weight of
     that form."""
+    tensors = ReadTensors(tensors)
     try:
         found = FORMS[layer.form].read(tensors, layer.name, settings)
         if isinstance(found, QuantizedWeight):  # activations may be multiplied by modelopt's factors first
             factors = f"{layer.name}.pre_quant_scale"
-            found = {layer.name: smoothed(found, tensors[factors] if factors in layer.tensors else None, factors)}
+            there = factors in layer.tensors and settings.get("quant_method") == "modelopt"
+            found = {layer.name: smoothed(found, tensors[factors] if there else None, factors)}
+        tensors.check(layer, NOT_READ)
         return found
     except TilewrightError:
         raise
@@ -134,6 +137,16 @@ _STATIC = (
 )  # fmt: skip
 """Scales of activations, keys and values that were measured beforehand: these are quantised as they come, or kept, so
 the scales go."""
+NOT_READ = (
+    *_STATIC, ".activation_scale", ".qscale_act", ".scale_input", ".act_global_scale", ".backward_hadamard_matrix",
+    "._weight_act_quant_scale", "._weight_act_quant_zero_point", "._weight_act_per_tensor_scale", "_bias",
+    *(f"{start}.{word}" for start in ("", ".meta") for word in ("compute_dtype", "unpack_view_dtype", "view_as_float")),
+    *(f".{word}" for word in ("offload_meta", "encoded_state_dict", "stores_quant_config", "channel_wise", "optimize")),
+    ".round_zero", ".meta.group_size",
+)  # fmt: skip
+"""Endings of tensors that forms know and whose numbers no weight needs: the static scales, what training takes, biases
+that go beside the weights, and what HQQ and SINQ say of how a weight was found or is run. Whatever else a form knows and
+its reader does not look at is an error."""
 _SMOOTHED = (".pre_quant_scale", *_STATIC)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _BLOCKED = ("fp8", "mxfp8", "w4afp8")

@@ -28,7 +28,7 @@ from tilewright.quant.importers import (
     from_mlx,
     from_pack_quantized,
 )
-from tilewright.quant.importers.arrays import FLOATS, expect, matrix, take
+from tilewright.quant.importers.arrays import FLOATS, either, expect, matrix, take
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
 from tilewright.quant.importers.compressed_tensors import words_of
 from tilewright.quant.importers.gptq import BITS as GPTQ_BITS
@@ -105,11 +105,11 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     form = _one_of(settings, "version", "checkpoint_format", "format") or "gemm"
     words, scales = tensors[f"{layer}.qweight"], take(tensors, layer, ".scales", "AWQ")
     bits, group = settings.get("bits", settings.get("w_bit", 4)), settings.get("group_size")
-    points = tensors.get(f"{layer}.scaled_zeros", tensors.get(f"{layer}.qzeros"))
-    if points is not None and points.dtype.kind != "i":
-        return from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)
     if form == "marlin":
         return from_marlin(words, scales, bits=bits, name=layer)
+    points = either(tensors, layer, ".scaled_zeros", ".qzeros")
+    if points is not None and points.dtype.kind != "i":
+        return from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)
     if form not in AWQ_FORMS and form != "llm-awq":
         raise InvalidTensor(f"{layer}: no AWQ form {form!r}", hint=f"known: {', '.join(AWQ_FORMS)}")
     form = "gemv" if form == "gemv" else "gemm"
@@ -154,7 +154,7 @@ def paroquant(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 def bitblas(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     """GPTQModel's checkpoints for BitBLAS: rows of interleaved words, codes of 8 bits as they are."""
     packed, bits = matrix(tensors, f"{layer}.qweight"), settings.get("bits", 4)
-    zeros = tensors.get(f"{layer}.zeros", tensors.get(f"{layer}.qzeros"))
+    zeros = either(tensors, layer, ".zeros", ".qzeros")
     return from_bitblas(
         packed,
         take(tensors, layer, ".scales", "BitBLAS"),

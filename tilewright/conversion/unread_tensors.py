@@ -3,7 +3,7 @@ over in silence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,41 @@ class Layer:
     tensors: tuple[str, ...]
 
 
+class ReadTensors(Mapping[str, np.ndarray]):
+    """Tensors of a checkpoint that keep which of them were looked at."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._tensors, self._read = tensors, set[str]()
+        self.blocks = blocks_of(tensors)
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """The texts in the heads of all files."""
+        found: Mapping[str, str] = getattr(self._tensors, "metadata", {})
+        return found
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        found = self._tensors[name]
+        self._read.add(name)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def check(self, layer: Layer, endings: Collection[str]) -> None:
+        """Whether all tensors of a layer were looked at, but its codes and those of some endings. Raises
+        InvalidTensor: its form knows what is there, and this weight of the form has none of it."""
+        for name in layer.tensors:
+            if name not in self._read and name != layer.main and name.removeprefix(layer.name) not in endings:
+                raise _unread(self, name, f"{layer.main}, a weight in the form {layer.form}")
+
+
 _ENDINGS = (
     ".weight", ".qweight", ".weight_packed", ".W_q", "_blocks", "._weight_qdata", ".B", ".B_24", ".weight._data",
     ".q_weight",
@@ -59,12 +94,26 @@ def check_unread(tensors: Tensors, found: list[Layer], settings: Settings, forms
     """What no reader takes belongs to no weight. Raises InvalidTensor for codes that belong to none of the forms, or a
     companion of a weight that was found which its reader does not know; MissingTensor for scales or zero points that
     belong to no codes."""
+    _no_layer_stands_twice(found)
     taken = {name for layer in found for name in layer.tensors}
     free = [name for name in tensors if name not in taken and name not in blocks_of(tensors)]
     _no_codes_are_left(tensors, free, settings, forms)
     _no_parts_are_left(tensors, free)
     _no_metadata_is_left(tensors, free, settings)
     _no_companions_are_left(tensors, free, found)
+
+
+def _no_layer_stands_twice(found: list[Layer]) -> None:
+    """Whether each weight has codes in one form alone."""
+    seen: dict[str, Layer] = {}
+    for layer in found:
+        other = seen.setdefault(layer.name.removesuffix(".weight"), layer)
+        if other is not layer:
+            raise InvalidTensor(
+                f"{layer.main} is beside {other.main}: two weights of one layer, in the forms {layer.form} and "
+                f"{other.form}",
+                hint="save the checkpoint without one of them",
+            )
 
 
 def _no_codes_are_left(tensors: Tensors, free: list[str], settings: Settings, forms: Mapping[str, object]) -> None:

@@ -40,6 +40,14 @@ def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> 
     return tensors[prefix + name]
 
 
+def either(tensors: Mapping[str, Array], prefix: str, *names: str) -> Array | None:
+    """The one tensor of several names that is there, or None. Raises InvalidTensor where more are."""
+    there = [prefix + name for name in names if prefix + name in tensors]
+    if len(there) > 1:
+        raise InvalidTensor(f"{there[0]} is beside {there[1]}, where one of the two is due")
+    return tensors[there[0]] if there else None
+
+
 def matrix(tensors: Mapping[str, object], name: str) -> Array:
     """The tensor `name`, whose rows and columns are about to be counted. Raises MissingTensor, InvalidTensor."""
     found = take(tensors, name, "", "quantised")

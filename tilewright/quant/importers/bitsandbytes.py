@@ -95,6 +95,8 @@ def _scales(
     """The float32 scale of every block."""
     found = expect(f"{name}.absmax", absmax, ["float32", "uint8"], [blocks], "[N * K / blocksize]")
     if found.dtype == np.float32:
+        if nested_absmax is not None or nested_map is not None:
+            raise InvalidTensor(f"{name}.absmax is float32 beside nested_absmax or nested_quant_map, which are of uint8")
         return found
     if nested_absmax is None or nested_map is None:
         raise MissingTensor(
@@ -107,6 +109,12 @@ def _scales(
     return table[found] * np.repeat(outer, nested_block)[:blocks] + np.float32(offset)
 
 
+_STATE = (
+    "quant_type", "blocksize", "dtype", "shape", "nested_blocksize", "nested_dtype", "nested_offset",
+)  # fmt: skip
+"""What the metadata of a weight say; of the two types one is the layer's results', the other float32."""
+
+
 def read_bitsandbytes(tensors: Mapping[str, object], name: str) -> QuantizedWeight:
     """The weight called `name` in a checkpoint, with the tensors and the metadata that go by longer names. Raises
     MissingTensor, InvalidTensor, also for metadata that is no JSON text."""
@@ -117,6 +125,9 @@ def read_bitsandbytes(tensors: Mapping[str, object], name: str) -> QuantizedWeig
         state = json_value(bytes(as_numpy(tensors[text])))
         shape, block, kind = state["shape"], state["blocksize"], state.get("quant_type", kind)
         offset = state.get("nested_offset", 0.0)
+        unknown = [word for word, value in state.items() if word not in _STATE and value not in (None, False)]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown):.60}, which nothing here reads")
         if not is_sizes(shape) or not isinstance(kind, str) or type(offset) not in (int, float):
             raise ValueError(f"shape {shape!r:.60}, quant_type {kind!r:.60}, nested_offset {offset!r:.60}")
     except (ValueError, KeyError, TypeError) as error:

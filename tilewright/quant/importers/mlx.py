@@ -79,6 +79,8 @@ def from_mlx(
         codes = fields(words, bits, K)
         return assemble(name, codes, f"uint{bits}", factors, group, zeros=-added, zeros_mode="rescale")
     powers = expect(f"{name}.scales", scales, ["uint8"], [N, K // group], "[N, K / group]")
+    if biases is not None:
+        raise InvalidTensor(f"{name} has biases of groups, where the mode {mode} adds nothing")
     packed = np.ascontiguousarray(words, "<u4").view(np.uint8)
     if mode == "nvfp4":
         whole = 1.0 if global_scale is None else factor(f"{name}.global_scale", global_scale, ["float32"]) / (6 * 448)
