@@ -36,10 +36,12 @@ class Checkpoint(Mapping[str, np.ndarray]):
     directory : where the shards and their companions (configuration, tokenizer) are.
     shards : names of tensors by file name, in the order of the files.
     config : the contents of ``config.json``, with the quantisation's own file where there is one; empty without.
+    own : what the quantiser's own file says beside ``config.json``, as `quantisers_own`.
     blocks : tensors of GGUF files whose array is the bytes of blocks of numbers, by name.
     made : tensors that are made of others as they are read: of which, and by what.
     """
 
+    own: Mapping[str, Any] = {}
     blocks: Mapping[str, GGUFTensor] = {}
     made: Mapping[str, tuple[list[tuple[str, str]], Callable[..., np.ndarray]]] = {}
 
@@ -135,7 +137,8 @@ class GGUFCheckpoint(Checkpoint):
 
 
 def arrays_of(name: str, value: object) -> Iterator[tuple[str, np.ndarray]]:
-    """The values in a table of tables as arrays, by their names with dots: numbers, texts (as bytes) and sizes."""
+    """The values in a table of tables as arrays, by their names with dots: numbers, texts (as bytes) and sizes, and of
+    anything else but None an empty one, so that its name is known."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from arrays_of(f"{name}.{key}".lstrip("."), inner)
@@ -145,11 +148,14 @@ def arrays_of(name: str, value: object) -> Iterator[tuple[str, np.ndarray]]:
         yield name, np.asarray(value)
     elif isinstance(value, (tuple, list)) and all(type(one) is int and abs(one) < 1 << 63 for one in value):
         yield name, np.asarray(value, np.int64)
+    elif value is not None:
+        yield name, np.empty(0)
 
 
 def open_files(files: list[Path]) -> Checkpoint:
     """The tensors of some safetensors files of one directory, and of no others there."""
     made = Checkpoint(files[0].parent, files, config_of(files[0].parent))
+    made.own = quantisers_own(files[0].parent)
     if len(files) == 1 and QUANTIZATION in made.metadata:
         made.config = {**made.config, **_of_the_file(files[0], made.metadata[QUANTIZATION])}
     return made
@@ -172,24 +178,25 @@ def config_of(directory: Path) -> dict[str, Any]:
     """``config.json``; older quantisers write their own beside it: GPTQ's ``quantize_config.json``, AWQ's
     ``quant_config.json``, modelopt ``hf_quant_config.json``."""
     config = read_json(directory / "config.json") if is_named(directory / "config.json") else {}
-    beside = directory / "quantize_config.json"
-    if "quantization_config" not in config and is_named(beside):
-        config = {**config, "quantization_config": {"quant_method": "gptq", **read_json(beside)}}
-    of_awq = directory / "quant_config.json"
-    if "quantization_config" not in config and is_named(of_awq):
-        named = {_AWQ_KEYS.get(key, key): value for key, value in read_json(of_awq).items()}
-        config = {**config, "quantization_config": {"quant_method": "awq", **named}}
-    of_modelopt = directory / "hf_quant_config.json"
-    if "quantization_config" not in config and is_named(of_modelopt):
-        said = read_json(of_modelopt).get("quantization")
-        config = {
-            **config,
-            "quantization_config": {**(said if isinstance(said, dict) else {}), "quant_method": "modelopt"},
-        }
-    return config
+    own = {} if "quantization_config" in config else quantisers_own(directory)
+    return {**config, "quantization_config": own} if own else config
 
 
-QUANTISERS_OWN = ("quantize_config.json", "quant_config.json", "hf_quant_config.json")
-"""What says beside a configuration how weights are quantised: GPTQ's, AWQ's and modelopt's."""
+def quantisers_own(directory: Path) -> dict[str, Any]:
+    """What a quantiser's own file beside a configuration says, in the words of a configuration; nothing where there is
+    no such file."""
+    for file, method in QUANTISERS_OWN.items():
+        if is_named(directory / file):
+            said: Any = read_json(directory / file)
+            if method == "modelopt":
+                said = said.get("quantization")
+                return {**(said if isinstance(said, dict) else {}), "quant_method": method}
+            keys = _AWQ_KEYS if method == "awq" else {}
+            return {"quant_method": method, **{keys.get(key, key): value for key, value in said.items()}}
+    return {}
+
+
+QUANTISERS_OWN = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
+"""What says beside a configuration how weights are quantised, and whose word it is."""
 
 _AWQ_KEYS = {"w_bit": "bits", "q_group_size": "group_size"}

@@ -136,6 +136,10 @@ class GGUFFile(Mapping[str, GGUFTensor]):
         return len(self._entries)
 
 
+_BLOCKS_VERSION = 2
+"""Of what blocks of numbers look like."""
+
+
 class _Head:
     """What stands before the tensors' bytes: metadata, and name, type, shape and place of each tensor.
 
@@ -171,6 +175,11 @@ class _Head:
             if name in seen:
                 raise InvalidCheckpoint(f"{path} has two tensors {name!r}")
             seen.add(name)
+        blocks = self.metadata.get("general.quantization_version", _BLOCKS_VERSION)
+        if blocks != _BLOCKS_VERSION:
+            raise InvalidCheckpoint(
+                f"{path} says general.quantization_version: {blocks!r:.60}", hint="blocks of version 2 can be read"
+            )
         alignment = self.metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment <= 0:
             raise InvalidCheckpoint(f"{path} says that its tensors begin at multiples of {alignment!r}")

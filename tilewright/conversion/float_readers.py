@@ -93,6 +93,9 @@ def quark(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     complement."""
     weight, scale = tensors[f"{layer}.weight"], take(tensors, layer, ".weight_scale", "Quark")
     point, group = f"{layer}.weight_zero_point", all_groups(settings)
+    for said in _quark_weights(settings):
+        if said.get("qscheme") == "per_channel" and said.get("ch_axis", said.get("axis")) not in (None, 0):
+            raise InvalidTensor(f"{layer}.weight has a scale for each column, as the configuration says (ch_axis)")
     if weight.dtype.name == "uint8" and weight.ndim == scale.ndim == 2 and weight.shape[-1] == 24 * scale.shape[-1]:
         return {layer: from_mx(weight, scale, to=_quark_kind(settings, layer, "fp6_e2m3", "fp6_e3m2")[4:], name=layer)}
     if weight.dtype.name == "uint8":
@@ -125,15 +128,20 @@ _QUARKS_ORDERS = {"reorder": "gemm", "order": "order"}
 
 def _quark_kind(settings: Settings, layer: str, *known: str) -> str:
     """The one of some types of numbers, whose tensors look alike, that Quark's configuration speaks of."""
-    several = (settings.get(key) or {} for key in ("layer_quant_config", "layer_type_quant_config"))
-    groups = [settings.get("global_quant_config"), *(group for each in several for group in each.values())]
-    kinds = {str((group.get("weight") or {}).get("dtype")) for group in groups if group}
+    kinds = {str(said.get("dtype")) for said in _quark_weights(settings)}
     if len(kinds.intersection(known)) != 1:
         raise InvalidTensor(
             f"{layer}.weight is of {' or '.join(known)}, and the configuration speaks of {' and '.join(sorted(kinds))}",
             hint="one of the two for all layers",
         )
     return kinds.intersection(known).pop()
+
+
+def _quark_weights(settings: Settings) -> list[Settings]:
+    """What Quark's configuration says of weights, those of all layers and of some."""
+    several = (settings.get(key) or {} for key in ("layer_quant_config", "layer_type_quant_config"))
+    groups = [settings.get("global_quant_config"), *(group for each in several for group in each.values())]
+    return [group.get("weight") or {} for group in groups if group]
 
 
 def _reciprocal(name: str, values: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.conversion import float_readers as floats
 from tilewright.conversion import readers
 from tilewright.conversion.choices import LOOKED_UP, SKIPPED_BY_NAME
+from tilewright.conversion.declared import check_declared
 from tilewright.conversion.readers import Tensors
 from tilewright.conversion.settings import Settings
 from tilewright.conversion.settings import declared_activations as settings_activations
@@ -87,6 +88,7 @@ def read_layer(tensors: Tensors, layer: Layer, settings: Settings) -> dict[str, 
     tensors = ReadTensors(tensors)
     try:
         found = FORMS[layer.form].read(tensors, layer.name, settings)
+        check_declared(found, layer.name, settings)
         if isinstance(found, QuantizedWeight):  # activations may be multiplied by modelopt's factors first
             factors = f"{layer.name}.pre_quant_scale"
             there = factors in layer.tensors and settings.get("quant_method") == "modelopt"
@@ -145,8 +147,8 @@ NOT_READ = (
     ".round_zero", ".meta.group_size",
 )  # fmt: skip
 """Endings of tensors that forms know and whose numbers no weight needs: the static scales, what training takes, biases
-that go beside the weights, and what HQQ and SINQ say of how a weight was found or is run. Whatever else a form knows and
-its reader does not look at is an error."""
+that go beside the weights, and what HQQ and SINQ say of how a weight was found or is run. Whatever else a form knows
+and its reader does not look at is an error."""
 _SMOOTHED = (".pre_quant_scale", *_STATIC)
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 _BLOCKED = ("fp8", "mxfp8", "w4afp8")

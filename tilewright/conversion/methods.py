@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.quant.importers.awq import FORMS as AWQ_FORMS
@@ -56,7 +56,7 @@ _GROUP: Kind = ("a number of columns, or -1 for all", lambda value: value == -1 
 _BLOCK: Kind = ("rows and columns of a block, two numbers", lambda value: block_of(value) is not None)
 _TRUTH: Kind = ("true or false", lambda value: isinstance(value, bool))
 _TEXTS: Kind = ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value))
-_ORDER: Kind = ("a text, true or false", lambda value: isinstance(value, (str, bool)))
+_ORDER: Kind = _one_of("group", "weight", "dynamic", "static", True, False)
 _ACTIVATIONS_OF: Kind = ("a text, or a table of them", lambda value: isinstance(value, (str, Mapping)))
 
 _WHICH = "which layers are quantised; their tensors tell"
@@ -95,7 +95,7 @@ _OF_GPTQ = {
         "awq_gemm_checkpoint nsamples seqlen iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning "
         "enable_quanted_input enable_alg_ext gradient_accumulate_steps low_gpu_mem_usage low_cpu_mem_usage batch_size "
         "supported_types to_quant_block_names quant_block_list momentum sampler not_use_best_mse dynamic_max_gap "
-        "weight_config scale_dtype static_attention_granularity static_kv_granularity",
+        "scale_dtype static_attention_granularity static_kv_granularity",
     ),
     **_because(
         _ACTIVATIONS, "act_bits act_data_type act_group_size act_sym act_dynamic static_kv_dtype static_attention_dtype"
@@ -113,20 +113,36 @@ class Method:
     ----------
     reads : words that readers go by, with what they may be.
     ignored : words that change no number, beside `EVERYWHERE`, each with the reason.
+    inside : what tables may say that stand under a word.
+    each : what each of the tables may say that stand, by names of layers or groups, under a word.
     """
 
     reads: Mapping[str, Kind]
     ignored: Mapping[str, str]
+    inside: Mapping[str, Method] = field(default_factory=dict)
+    each: Mapping[str, Method] = field(default_factory=dict)
 
+
+_OF_LAYERS = Method(
+    {
+        "bits": _BITS,
+        "group_size": _GROUP,
+        "sym": _TRUTH,
+        "desc_act": _TRUTH,
+        "data_type": _one_of("int", "float", "fp", "mx_fp", "nv_fp"),
+    },
+    {word: reason for word, reason in _OF_GPTQ.items() if word != "sym"},
+)
+"""What some layers of GPTQ's and AutoRound's may have of their own."""
 
 _GPTQ_READS: dict[str, Kind] = {
-    "method": _one_of("gptq", "awq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH,
-    "dynamic": TABLE, "extra_config": TABLE,
+    "method": _one_of("gptq", "marlin", "bitblas"), "bits": _BITS, "group_size": _GROUP, "desc_act": _TRUTH,
+    "sym": _TRUTH,
     "checkpoint_format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "marlin_24", "bitblas"),
     "format": _one_of("gptq", "gptq_v2", "gptq_p", "marlin", "marlin_24", "bitblas"), "pack_dtype": _one_of("int32"),
     "data_type": _one_of("int"), "packing_format": TEXT,
 }  # fmt: skip
-_GPTQ = Method(_GPTQ_READS, _OF_GPTQ)
+_GPTQ = Method(_GPTQ_READS, _OF_GPTQ, each={"dynamic": _OF_LAYERS, "extra_config": _OF_LAYERS})
 _AWQ = _one_of(*AWQ_FORMS, "llm-awq", "bitblas")
 _FP8_READS: dict[str, Kind] = {
     "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"), "weight_block_size": _BLOCK,
@@ -143,21 +159,114 @@ _FP8 = Method(
 )
 
 
-def _has_one_scale(group: object) -> bool:
-    """Whether a group of Quark's says of its weights what readers know: one scale each, a float or a power of two."""
-    weight = group.get("weight") or {} if isinstance(group, Mapping) else []
-    return isinstance(weight, Mapping) and weight.get("scale_format") in (None, "float", "float32", "e8m0")
-
-
-_ONE_SCALE: Kind = ("a table of weights with one scale each, float or e8m0", _has_one_scale)
-_ONE_SCALE_EACH: Kind = (
-    "tables of weights with one scale each, float or e8m0",
-    lambda value: isinstance(value, Mapping) and all(map(_has_one_scale, value.values())),
+_AXIS: Kind = ("an axis of a matrix", _whole(-1, 1))
+_OF_QUARK = Method(
+    {},
+    _because(_ACTIVATIONS, "input_tensors output_tensors bias"),
+    inside={
+        "weight": Method(
+            {
+                "dtype": _one_of(
+                    "int4",
+                    "uint4",
+                    "int8",
+                    "fp8_e4m3",
+                    "fp8_e5m2",
+                    "fp4",
+                    "fp6_e2m3",
+                    "fp6_e3m2",
+                    "float16",
+                    "bfloat16",
+                    "float32",
+                ),
+                "scale_format": _one_of("float", "float32", "e8m0"),
+                "group_size": _GROUP,
+                "qscheme": _one_of("per_tensor", "per_channel", "per_group"),
+                "scale_type": _one_of("float", "float16", "float32", "bfloat16", "pof2"),
+                "ch_axis": _AXIS,
+                "axis": _AXIS,
+                "is_scale_quant": _one_of(False),
+            },
+            {
+                **_because(_FOUND, "observer_cls round_method scale_calculation_mode is_dynamic dynamic"),
+                **_because(_TENSORS, "symmetric zero_point_type"),
+            },
+        )
+    },
 )
+"""What Quark says of layers: weights have one scale each, a float or a power of two."""
+
 _NO_ROTATION: Kind = (
     "ways to find codes that rotate no activations",
     lambda value: isinstance(value, list) and not re.search("rot(ation)?", str(value).lower()),
 )
+
+_FORMATS = _one_of(
+    "pack-quantized", "int-quantized", "int4-quantized", "float-quantized", "naive-quantized", "mixed-precision",
+    "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp6-pack-quantized", "mxfp8-quantized", "marlin-24", "dense",
+)  # fmt: skip
+"""compressed-tensors' names of forms."""
+
+_ALGORITHM = _one_of(
+    "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "W4A16_AWQ", "W4A8_AWQ",
+    "MXFP8", "W8A16", "W8A8_SQ_PER_CHANNEL", "MXFP4", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "MIXED_PRECISION",
+)  # fmt: skip
+"""modelopt's ways of quantising."""
+
+_OF_MODELOPT = Method(
+    {"quant_algo": _ALGORITHM, "group_size": _GROUP, "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH}, {}
+)
+"""What modelopt says of a layer."""
+
+_OF_WEIGHTS_READS: dict[str, Kind] = {
+    "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP,
+    "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
+    "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
+}  # fmt: skip
+_OF_ACTIVATIONS = Method(
+    {"num_bits": _BITS, "type": _one_of("int", "float")},
+    _because(_ACTIVATIONS, "symmetric group_size block_structure actorder dynamic strategy observer observer_kwargs "
+        "scale_dtype zp_dtype is_mx"),
+)  # fmt: skip
+_OF_GROUPS = Method(
+    {"format": _FORMATS, "targets": _TEXTS, **_OF_MODELOPT.reads},
+    {},
+    inside={
+        "weights": Method(
+            _OF_WEIGHTS_READS,
+            {**_because(_FOUND, "observer observer_kwargs"), **_because(_TENSORS, "scale_dtype zp_dtype is_mx")},
+        ),
+        "input_activations": _OF_ACTIVATIONS,
+        "output_activations": _OF_ACTIVATIONS,
+    },
+)
+"""What compressed-tensors and modelopt say of a group of layers."""
+
+_OF_SPARSITY = Method(
+    {"format": SPARSE},
+    {
+        **_because(_WHICH, "targets registry_requires_subclass"),
+        **_because(_FOUND, "global_sparsity sparsity_structure"),
+    },
+)
+
+
+_OF_TRANSFORMS = Method(
+    {}, {},
+    each={
+        "config_groups": Method(
+            {"apply": LIST},
+            _because("of rotations that are in the weights", "type head_dim requires_grad randomize precision "
+                "block_size"),
+        )
+    },
+)  # fmt: skip
+"""What compressed-tensors says of rotations; where they are done `settings` looks at."""
+
+_OF_MLX = Method(
+    {"bits": _one_of(*MLX_BITS), "group_size": _GROUP, "mode": _one_of(*MLX_MODES), "global_scale": _TRUTH}, {}
+)
+"""What MLX says of a layer."""
 
 METHODS: dict[str, Method] = {
     OURS: Method({"version": _one_of(1), "quantized_by": _one_of(OURS), "declared_activations": _ACTIVATIONS_OF,
@@ -168,9 +277,10 @@ METHODS: dict[str, Method] = {
             "bits": _BITS, "group_size": ("a number of columns, -1 for all, or 0 for one scale",
                 lambda value: value in (-1, 0) or _whole(1, _MOST)(value)),
             "data_type": _one_of("mx_fp", "nv_fp", "fp"), "packing_format": _one_of("auto_round:llm_compressor",
-                "auto_round:fp8", "auto_round:fp8_static"), "extra_config": TABLE,
+                "auto_round:fp8", "auto_round:fp8_static"),
         },
         {**_OF_GPTQ, **_because(_ACTIVATIONS, "activation_scheme")},
+        each={"extra_config": _OF_LAYERS},
     ),
     "marlin": _GPTQ,
     "bitblas": _GPTQ,
@@ -179,9 +289,10 @@ METHODS: dict[str, Method] = {
             "method": _one_of("awq"), "bits": _one_of(4), "w_bit": _one_of(4), "group_size": _GROUP, "version": _AWQ,
             "format": _AWQ,
             "checkpoint_format": _AWQ, "pack_dtype": _one_of("int32"), "data_type": _one_of("int"),
-            "packing_format": TEXT, "extra_config": TABLE, "pack_method": _one_of("reorder"),
+            "packing_format": TEXT, "pack_method": _one_of("reorder"), "zero_point": _TRUTH,
         },
         {**_OF_GPTQ, **_because(_FOUND, "desc_act")},
+        each={"extra_config": _OF_LAYERS},
     ),
     "bitsandbytes": Method(
         {"method": _one_of("bitsandbytes"), "checkpoint_format": _one_of("bitsandbytes"),
@@ -202,7 +313,7 @@ METHODS: dict[str, Method] = {
     "hqq": Method({}, _because(_TENSORS, "quant_config")),
     "sinq": Method(
         {}, {**_because(_TENSORS, "nbits group_size tiling_mode method"),
-            **_because(_WHO, "sinq sinq_version quantization_method _extra_kwargs")},
+            **_because(_WHO, "sinq sinq_version quantization_method")},
     ),
     "exl2": Method({}, {**_because(_TENSORS, "bits head_bits"), **_because(_FOUND, "calibration"),
         **_because(_WHO, "version")}),
@@ -228,36 +339,39 @@ METHODS: dict[str, Method] = {
     ),
     "compressed-tensors": Method(
         {
-            "format": _one_of("pack-quantized", "int-quantized", "int4-quantized", "float-quantized",
-                "naive-quantized", "mixed-precision", "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-                "mxfp6-pack-quantized", "mxfp8-quantized", "marlin-24", "dense"),
-            "config_groups": TABLE, "transform_config": TABLE, "sparsity_config": TABLE,
+            "format": _FORMATS,
         },
         {**_because(_WHO, "version"), **_because(_TENSORS, "quantization_status global_compression_ratio")},
+        inside={"transform_config": _OF_TRANSFORMS, "sparsity_config": _OF_SPARSITY},
+        each={"config_groups": _OF_GROUPS},
     ),
     "modelopt": Method(
         {
-            "quant_algo": _one_of("FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4",
-                "W4A16_AWQ", "W4A8_AWQ", "MXFP8", "W8A16",
-                "W8A8_SQ_PER_CHANNEL", "MXFP4", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "MIXED_PRECISION"),
-            "config_groups": TABLE, "quantized_layers": TABLE, "group_size": _GROUP,
-            "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
+            "quant_algo": _ALGORITHM,
+            "group_size": _GROUP, "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
         },
         {},
+        each={"config_groups": _OF_GROUPS, "quantized_layers": _OF_MODELOPT},
     ),
     "fp8": _FP8,
     "mxfp8": _FP8,
     "w4afp8": Method({**_FP8_READS, "group_size": _GROUP}, _FP8.ignored),
     "quark": Method(
         {
-            "global_quant_config": _ONE_SCALE, "layer_quant_config": _ONE_SCALE_EACH, "export": TABLE,
-            "layer_type_quant_config": _ONE_SCALE_EACH, "algo_config": _NO_ROTATION,
+            "algo_config": _NO_ROTATION,
         },
         {
             **_because(_WHICH, "exclude"), **_because(_WHO, "version quant_mode"),
             **_because(_ACTIVATIONS, "softmax_quant_spec"),
             **_because(_CACHE, "kv_cache_quant_config kv_cache_post_rope"),
         },
+        inside={
+            "global_quant_config": _OF_QUARK,
+            "export": Method({"pack_method": TEXT, "weight_format": _one_of("real_quantized")},
+                {**_because(_CACHE, "kv_cache_group min_kv_scale"),
+                    **_because(_WHO, "custom_mode weight_merge_groups")}),
+        },
+        each={"layer_quant_config": _OF_QUARK, "layer_type_quant_config": _OF_QUARK},
     ),
     "fbgemm_fp8": Method({}, _because(_ACTIVATIONS, "activation_scale_ub")),
     "bitnet": Method(
@@ -267,25 +381,7 @@ METHODS: dict[str, Method] = {
     ),
     "mxfp4": Method({}, {}),
     "metal": Method({"bits": _one_of(2, 4, 8), "group_size": _GROUP}, {}),
-    "mlx": Method({"bits": _one_of(*MLX_BITS), "group_size": _GROUP, "mode": _one_of(*MLX_MODES), "layers": TABLE,
-        "global_scale": _TRUTH}, {}),
+    "mlx": Method({"bits": _one_of(*MLX_BITS), "group_size": _GROUP, "mode": _one_of(*MLX_MODES),
+        "global_scale": _TRUTH}, {}, each={"quantization": _OF_MLX}),
 }  # fmt: skip
 """Ways of quantising by the names that configurations have for them."""
-
-_OF_WEIGHTS_READS: dict[str, Kind] = {
-    "num_bits": _BITS, "type": _one_of("int", "float"), "symmetric": _TRUTH, "group_size": _GROUP,
-    "block_structure": _BLOCK, "actorder": _ORDER, "dynamic": _one_of(False),
-    "strategy": _one_of("tensor", "channel", "group", "block", "tensor_group"),
-}  # fmt: skip
-OF_WEIGHTS = Method(
-    _OF_WEIGHTS_READS,
-    {**_because(_FOUND, "observer observer_kwargs"), **_because(_TENSORS, "scale_dtype zp_dtype is_mx")},
-)
-"""What compressed-tensors and modelopt say of the weights of a group of layers."""
-
-_OF_GROUPS_READS: dict[str, Kind] = {
-    "format": METHODS["compressed-tensors"].reads["format"], "weights": TABLE, "targets": _TEXTS,
-    "has_zero_point": _one_of(False), "pre_quant_scale": _TRUTH,
-    "quant_algo": METHODS["modelopt"].reads["quant_algo"],
-}  # fmt: skip
-OF_GROUPS = Method(_OF_GROUPS_READS, _because(_ACTIVATIONS, "input_activations output_activations"))

@@ -110,9 +110,11 @@ def awq(tensors: Tensors, layer: str, settings: Settings) -> Weights:
     points = either(tensors, layer, ".scaled_zeros", ".qzeros")
     if points is not None and points.dtype.kind != "i":
         return from_awq_fast(words, points, scales, group=group or -1, bits=bits, name=layer)
-    if form not in AWQ_FORMS and form != "llm-awq":
-        raise InvalidTensor(f"{layer}: no AWQ form {form!r}", hint=f"known: {', '.join(AWQ_FORMS)}")
-    form = "gemv" if form == "gemv" else "gemm"
+    if form not in AWQ_FORMS or form == "gemv_fast":
+        raise InvalidTensor(
+            f"{layer}.qweight is beside zero points in words, where the configuration says the form {form}",
+            hint="gemm and gemv of AWQ's forms have them",
+        )
     zeros = take(tensors, layer, ".qzeros", "AWQ")
     given = all_groups(settings) if settings.get("extra_config") else group
     return from_awq(words, zeros, scales, form=form, group=given, bits=bits, name=layer)
@@ -175,7 +177,7 @@ def mlx(tensors: Tensors, layer: str, settings: Settings) -> Weights:
 
     Where the configuration does not name a layer of floats, its scales tell of which they are.
     """
-    named = (settings.get("layers") or {}).get(layer)
+    named = (settings.get("quantization") or {}).get(layer)
     added = ".qbiases" if settings.get("quant_method") == "metal" else ".biases"
     words, scales = (take(tensors, layer, ending, "MLX") for ending in (".weight", ".scales"))
     parts = words, scales, *(tensors.get(layer + ending) for ending in (added, ".global_scale"))
@@ -241,12 +243,17 @@ def _check_declared(tensors: Tensors, layer: str, settings: Settings) -> None:
     several = tensors[f"{layer}.weight_scale"].shape[-1:] not in ((), (1,))
     for part, what, there in (
         (".weight_zero_point", "symmetric: false", all(entry.get("symmetric") is False for entry in said)),
-        (".weight_g_idx", "actorder: group", several and all(entry.get("actorder") == "group" for entry in said)),
+        (".weight_g_idx", "actorder: group", several and all(_reorders(entry.get("actorder")) for entry in said)),
     ):
         if said and there and layer + part not in tensors:
             raise MissingTensor(
                 f"{layer}{part} is missing: the configuration says {what}", hint="a shard may be missing"
             )
+
+
+def _reorders(said: object) -> bool:
+    """Whether an ``actorder`` deals columns out to groups; the others only say how codes were found."""
+    return said is True or str(said).lower() in ("group", "dynamic")
 
 
 def pack_quantized(tensors: Tensors, layer: str, settings: Settings) -> Weights:

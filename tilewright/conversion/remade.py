@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.checkpoints import Checkpoint
 from tilewright.conversion import readers
-from tilewright.conversion.settings import Settings, quantization_settings
+from tilewright.conversion.settings import Settings, quantization_settings, with_own_file
 from tilewright.errors import InvalidTensor
 from tilewright.quant.importers.arrays import FLOATS, expect, take
 
@@ -28,6 +28,7 @@ def settings_of(source: Checkpoint) -> Settings:
     changed are read as they were, those that are stored sparse as matrices. Raises InvalidTensor as there, or where
     mlx-lm has changed weights in a way that is not undone here."""
     settings = quantization_settings(source.config, source.directory)
+    settings = with_own_file(settings, source.own, source.directory)
     sparse = {name.removesuffix(".bitmask").removesuffix(".weight") for name in source if name.endswith(".bitmask")}
     if sparse:
         source.remake({f"{one}.weight": _stored(source, one) for one in sparse}, _dense)

@@ -11,19 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.conversion.methods import (
-    EVERYWHERE,
-    LIST,
-    METHODS,
-    OF_GROUPS,
-    OF_WEIGHTS,
-    OURS,
-    SPARSE,
-    TABLE,
-    TEXT,
-    Kind,
-    Method,
-)
+from tilewright.conversion.methods import EVERYWHERE, METHODS, OURS, TABLE, TEXT, Kind, Method
 from tilewright.errors import InvalidTensor
 
 Settings = Mapping[str, Any]
@@ -60,31 +48,41 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
     if method not in METHODS:
         raise InvalidTensor(f"{where}: the checkpoint is quantised by {method!r}", hint=known)
     _check(METHODS[method], said, where, "")
-    for name, layer in _tables(said.get("quantized_layers"), where, "quantized_layers"):
-        _check(METHODS["modelopt"], layer, where, f"quantized_layers: {name}: ")
-    for name, layer in _tables(said.get("layers"), where, "quantization"):
-        _check(METHODS[method], layer, where, f"quantization: {name}: ")
-    for name, group in _tables(said.get("config_groups"), where, "config_groups"):
-        _check(OF_GROUPS, group, where, f"config_groups: {name}: ")
-        _check(OF_WEIGHTS, group.get("weights") or {}, where, f"config_groups: {name}: weights: ")
-        inside = f"config_groups: {name}: input_activations: "
-        _check_kinds(
-            group.get("input_activations") or {},
-            {key: OF_WEIGHTS.reads[key] for key in ("num_bits", "type")},
-            where,
-            inside,
-        )
-    _check_transforms(said.get("transform_config") or {}, where)
-    sparse = said.get("sparsity_config")
-    _check_kinds(sparse or {}, {"format": SPARSE}, where, "sparsity_config: ")
+    _check_transforms(said.get("transform_config") or {})
     return said
 
 
-def _check(known: Method, said: Mapping[str, object], where: object, inside: str) -> None:
-    """Whether every word is known, and its value."""
-    _check_kinds(said, known.reads, where, inside)
+def with_own_file(settings: Settings, own: Mapping[str, Any], where: object) -> Settings:
+    """The settings with what the quantiser's own file beside a configuration, in the same words, says more than this.
+    Raises InvalidTensor where the two say different things that readers go by."""
+    if not own or own.get("quant_method") != settings.get("quant_method"):
+        return settings
+    beside = quantization_settings({"quantization_config": own}, where)
+    for word in METHODS[beside["quant_method"]].reads:
+        if word in settings and word in beside and _lower(settings[word]) != _lower(beside[word]):
+            raise InvalidTensor(
+                f"{where}: the configuration says {word}: {_shown(settings[word])}, and the quantiser's own file "
+                f"beside it {_shown(beside[word])}",
+                hint="remove the one that is not of these weights",
+            )
+    return {**beside, **settings}
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _check(known: Method, said: Mapping[str, Any], where: object, inside: str) -> None:
+    """Whether every word is known, and its value, in all tables of a table."""
+    _check_kinds(said, {**known.reads, **dict.fromkeys((*known.inside, *known.each), TABLE)}, where, inside)
+    for word, one in known.inside.items():
+        _check(one, said.get(word) or {}, where, f"{inside}{word}: ")
+    for word, one in known.each.items():
+        for name, table in (said.get(word) or {}).items():
+            _check_kinds({name: table}, {name: TABLE}, where, f"{inside}{word}: ")
+            _check(one, table or {}, where, f"{inside}{word}: {name}: ")
     for word, value in said.items():
-        if word == "quant_method" or word in known.reads or word in known.ignored or word in EVERYWHERE:
+        if word == "quant_method" or any(word in words for words in _known(known)):
             continue
         if not _says_nothing(value):
             raise InvalidTensor(
@@ -108,24 +106,17 @@ def _check_kinds(said: Mapping[str, object], words: Mapping[str, Kind], where: o
             )
 
 
-def _tables(groups: Mapping[str, Any] | None, where: object, inside: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The groups that are there.  Raises InvalidTensor for what is no table."""
-    made = []
-    for name, group in (groups or {}).items():
-        if group is not None:
-            _check_kinds({name: group}, {name: TABLE}, where, f"{inside}: ")
-            _check_kinds(group, {"weights": TABLE, "input_activations": TABLE}, where, f"{inside}: {name}: ")
-            made.append((name, group))
-    return made
+def _known(known: Method) -> tuple[Mapping[str, object], ...]:
+    """All the words that a table may have."""
+    return known.reads, known.ignored, known.inside, known.each, EVERYWHERE
 
 
-def _check_transforms(transform: Mapping[str, Any], where: object) -> None:
+def _check_transforms(transform: Mapping[str, Any]) -> None:
     """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes
     out."""
-    _check_kinds(transform, {"config_groups": TABLE}, where, "transform_config: ")
-    for name, group in _tables(transform.get("config_groups"), where, "transform_config: config_groups"):
-        _check_kinds(group, {"apply": LIST}, where, f"transform_config: config_groups: {name}: ")
-        places = {str(one.get("location")) for one in group.get("apply") or () if isinstance(one, Mapping)}
+    for name, group in (transform.get("config_groups") or {}).items():
+        applied = (group or {}).get("apply") or ()
+        places = {str(one.get("location") if isinstance(one, Mapping) else one) for one in applied}
         running = sorted(place for place in places if not place.startswith("weight"))
         if running:
             raise InvalidTensor(
@@ -163,7 +154,7 @@ def _of_mlx(found: Settings) -> Settings:
     whole = {
         key: value for key, value in found.items() if key not in layers and not ("." in key and value in (True, False))
     }
-    return {"quant_method": "mlx", **whole, "layers": layers}
+    return {"quant_method": "mlx", **whole, "quantization": layers}
 
 
 def _of_its_library(found: Settings) -> Settings:
@@ -180,7 +171,7 @@ def _of_its_library(found: Settings) -> Settings:
     return found
 
 
-_FLOATS = re.compile(r"^(mx_fp|nv_fp|fp).*$")
+_FLOATS = re.compile(r"^(mx_fp|nv_fp|fp)[48]?(_?e2m1|_?e4m3(fn)?)?(_rceil|_with_static_gs|_static|_dynamic|_sym)*$")
 """Kinds of floats of AutoRound, without the way in which their scales were found (``nv_fp4_with_static_gs``,
 ``mx_fp_rceil``)."""
 
@@ -189,7 +180,10 @@ def _of_auto_round(found: Settings) -> Settings:
     """AutoRound's configuration as that of the library whose packing it used; its floats are named and lie as
     compressed-tensors' do."""
     if str(found.get("data_type", "int")).startswith(("mx_fp", "nv_fp", "fp")):
-        return {**found, "quant_method": "auto-round", "data_type": _FLOATS.sub(r"\1", str(found["data_type"]))}
+        layers = found.get("extra_config")
+        if isinstance(layers, Mapping):
+            found = {**found, "extra_config": {name: _of_one_name(one) for name, one in layers.items()}}
+        return {**_of_one_name(found), "quant_method": "auto-round"}
     said = found.get("packing_format", found.get("backend", "auto"))
     packing = {part.removeprefix("auto_") for part in str(said).split(":")} - _KERNELS
     if packing <= {"round", "awq"} and "awq" in packing:
@@ -202,6 +196,12 @@ def _of_auto_round(found: Settings) -> Settings:
         f"the checkpoint is quantised by AutoRound in the packing {said!r}",
         hint="auto_round, auto_round:auto_gptq and auto_round:auto_awq can be read",
     )
+
+
+def _of_one_name(said: Any) -> Any:
+    """What AutoRound says of a layer, whose kind of floats has one name; no table stays as it is."""
+    named = isinstance(said, Mapping) and said.get("data_type") is not None
+    return {**said, "data_type": _FLOATS.sub(r"\1", str(said["data_type"]))} if named else said
 
 
 _KERNELS = {"auto", "exllamav2", "triton", "tritonv2", "marlin", "cuda", "torch"}

@@ -507,8 +507,8 @@ def test_pickles_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "message"), [
-    (quark("fp4", "e5m3"), "global_quant_config: .* where a table of weights with one scale each, float or e8m0 is due"),
-    (quark("int4", **{"*.up": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}}), "layer_quant_config: .* where tables of weights"),
+    (quark("fp4", "e5m3"), "global_quant_config: weight: scale_format: 'e5m3', where one of float, float32, e8m0 is due"),
+    (quark("int4", **{"*.up": {"weight": [{"dtype": "fp8_e4m3"}, {"dtype": "int4"}]}}), r"layer_quant_config: \*\.up: weight: .*, where a table is due"),
     ({**quark("int4"), "algo_config": [{"name": "rotation", "online_r1_rotation": True}]}, "where ways to find codes that rotate no activations"),
     ({**quark("int4"), "export": {"pack_method": "turned"}}, "up.weight is words of Quark's in the order 'turned'"),
     (quark("int4", **{"*.down": {"weight": {"dtype": "uint4"}}}), "of int4 and uint4"),

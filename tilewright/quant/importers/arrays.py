@@ -40,7 +40,7 @@ def take(tensors: Mapping[str, object], prefix: str, name: str, format: str) -> 
     return tensors[prefix + name]
 
 
-def either(tensors: Mapping[str, Array], prefix: str, *names: str) -> Array | None:
+def either(tensors: Mapping[str, np.ndarray], prefix: str, *names: str) -> np.ndarray | None:
     """The one tensor of several names that is there, or None. Raises InvalidTensor where more are."""
     there = [prefix + name for name in names if prefix + name in tensors]
     if len(there) > 1:

@@ -96,7 +96,7 @@ def _scales(
     found = expect(f"{name}.absmax", absmax, ["float32", "uint8"], [blocks], "[N * K / blocksize]")
     if found.dtype == np.float32:
         if nested_absmax is not None or nested_map is not None:
-            raise InvalidTensor(f"{name}.absmax is float32 beside nested_absmax or nested_quant_map, which are of uint8")
+            raise InvalidTensor(f"{name}.absmax is float32 beside nested_absmax or nested_quant_map, which uint8 has")
         return found
     if nested_absmax is None or nested_map is None:
         raise MissingTensor(
@@ -125,7 +125,8 @@ def read_bitsandbytes(tensors: Mapping[str, object], name: str) -> QuantizedWeig
         state = json_value(bytes(as_numpy(tensors[text])))
         shape, block, kind = state["shape"], state["blocksize"], state.get("quant_type", kind)
         offset = state.get("nested_offset", 0.0)
-        unknown = [word for word, value in state.items() if word not in _STATE and value not in (None, False)]
+        off = [word for word, value in state.items() if value is None or value is False]
+        unknown = [word for word in state if word not in (*_STATE, *off)]
         if unknown:
             raise ValueError(f"{', '.join(unknown):.60}, which nothing here reads")
         if not is_sizes(shape) or not isinstance(kind, str) or type(offset) not in (int, float):

@@ -81,8 +81,8 @@ def from_torchao(
     in_blocks = kind in _IN_BLOCKS
     words = _ABOUT_BLOCKS if in_blocks else ABOUT
     unknown = [key for key, value in about.items() if key not in words and value is not None and value is not False]
-    absent = ("zero_point",) if in_blocks or kind == "Float8Tensor" else ()
-    absent += () if kind == "NVFP4Tensor" else ("per_tensor_scale", "act_per_tensor_scale")
+    absent = [] if kind == "NVFP4Tensor" else ["per_tensor_scale", "act_per_tensor_scale"]
+    absent += ["zero_point"] if in_blocks or kind == "Float8Tensor" else []
     unknown += [part for part in parts if part not in PARTS or part in absent]
     if unknown:
         raise InvalidTensor(f"{name}: a torchao {kind} with {', '.join(unknown)}, which nothing here reads")
