@@ -201,16 +201,18 @@ _NO_ROTATION: Kind = (
     lambda value: isinstance(value, list) and not re.search("rot(ation)?", str(value).lower()),
 )
 
-_FORMATS = _one_of(
+_FORM_NAMES = (
     "pack-quantized", "int-quantized", "int4-quantized", "float-quantized", "naive-quantized", "mixed-precision",
     "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp6-pack-quantized", "mxfp8-quantized", "marlin-24", "dense",
 )  # fmt: skip
+_FORMATS = _one_of(*_FORM_NAMES)
 """compressed-tensors' names of forms."""
 
-_ALGORITHM = _one_of(
+_ALGORITHMS = (
     "FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "NVFP4_AWQ", "W4A16_NVFP4", "W4A16_AWQ", "W4A8_AWQ",
     "MXFP8", "W8A16", "W8A8_SQ_PER_CHANNEL", "MXFP4", "W4A8_MXFP4_FP8", "W4A8_NVFP4_FP8", "MIXED_PRECISION",
 )  # fmt: skip
+_ALGORITHM = _one_of(*_ALGORITHMS)
 """modelopt's ways of quantising."""
 
 _OF_MODELOPT = Method(
@@ -225,9 +227,12 @@ _OF_WEIGHTS_READS: dict[str, Kind] = {
 }  # fmt: skip
 _OF_ACTIVATIONS = Method(
     {"num_bits": _BITS, "type": _one_of("int", "float")},
-    _because(_ACTIVATIONS, "symmetric group_size block_structure actorder dynamic strategy observer observer_kwargs "
-        "scale_dtype zp_dtype is_mx"),
-)  # fmt: skip
+    _because(
+        _ACTIVATIONS,
+        "symmetric group_size block_structure actorder dynamic strategy observer observer_kwargs scale_dtype zp_dtype "
+        "is_mx",
+    ),
+)
 _OF_GROUPS = Method(
     {"format": _FORMATS, "targets": _TEXTS, **_OF_MODELOPT.reads},
     {},
@@ -252,15 +257,17 @@ _OF_SPARSITY = Method(
 
 
 _OF_TRANSFORMS = Method(
-    {}, {},
+    {},
+    {},
     each={
         "config_groups": Method(
             {"apply": LIST},
-            _because("of rotations that are in the weights", "type head_dim requires_grad randomize precision "
-                "block_size"),
+            _because(
+                "of rotations that are in the weights", "type head_dim requires_grad randomize precision block_size"
+            ),
         )
     },
-)  # fmt: skip
+)
 """What compressed-tensors says of rotations; where they are done `settings` looks at."""
 
 _OF_MLX = Method(

@@ -23,6 +23,7 @@ from tilewright.conversion.choices import Choices
 from tilewright.conversion.experts import quantize_stack, stacks_to_quantize
 from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.gguf_models import as_in_model
+from tilewright.conversion.homes import check_homes
 from tilewright.conversion.joined import JoinedLayers
 from tilewright.conversion.layers import Layer, declared_activations, extra_tensors, read_layer, recognise
 from tilewright.conversion.methods import OURS
@@ -289,6 +290,8 @@ def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], 
         if name in state and state[name].shape == values.shape:
             state[name].copy_(values)
             made.add(name)
+    homeless = {one: there[one] for one in there if there[one] in others and not renamed.is_joined(there[one])}
+    check_homes(model, source, {held: name for held, name in homeless.items() if held not in placed.tensors})
     # What is tied to one of them has its numbers.
     filled = {state[name].data_ptr() for name in read | made}
     for name, tensor in state.items():

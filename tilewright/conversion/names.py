@@ -45,6 +45,10 @@ class Names:
         names; `names` are those that are not codes."""
         return iter(())
 
+    def is_joined(self, name: str) -> bool:
+        """Whether a tensor of a checkpoint becomes one of the model's by `joined`."""
+        return False
+
 
 def names_in(model: torch.nn.Module, source: Iterable[str] = ()) -> Names:
     """What a model calls the layers and tensors of a checkpoint.
@@ -150,6 +154,10 @@ class _TransformersNames(Names):
             found = made.pop(target).convert(target, model=self.model, config=self.model.config)
             for name, values in found.items():
                 yield name, values[0] if isinstance(values, list) else values
+
+    def is_joined(self, name: str) -> bool:
+        target, pattern = self._renamed(name, converted=True)
+        return pattern is not None and target in self._held
 
 
 def _tensor(source: Mapping[str, object], name: str) -> torch.Tensor:

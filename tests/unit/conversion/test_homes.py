@@ -1,0 +1,74 @@
+"""Tensors of a checkpoint that a model has no place for: those of its own modules are named, those of parts that it leaves out are not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "quant"))
+from checkpoint_writers import write_gptq
+
+from tilewright.checkpoints import save_safetensors
+from tilewright.conversion import load_quantized
+from tilewright.errors import InvalidTensor
+
+torch = pytest.importorskip("torch")
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(128, 32, bias=False)
+        self.norm = torch.nn.LayerNorm(32, bias=False)
+        self.register_buffer("mask", torch.ones(4), persistent=False)
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Block()])
+        self.head = torch.nn.Linear(32, 8, bias=False)
+
+
+def load(place: Path, more: dict[str, np.ndarray]) -> None:
+    rng = np.random.default_rng(0)
+    written = write_gptq(rng, 32, 128, 4, 32, 1, False)
+    tensors = {f"layers.0.up.{name}": tensor for name, tensor in written.tensors.items()}
+    tensors |= {"layers.0.norm.weight": np.ones(32, np.float32), "head.weight": np.ones((8, 32), np.float32), **more}
+    save_safetensors(place / "model.safetensors", tensors)
+    said = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    (place / "config.json").write_text(json.dumps({"quantization_config": said}))
+    load_quantized(Model(), place)
+
+
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("head.bias", "head (Linear)"),
+        ("head.scale", "head (Linear)"),
+        ("layers.0.norm.bias", "layers.0.norm (LayerNorm)"),
+        ("layers.0.rotation", "layers.0 (Block)"),
+        ("layers.0.q_norm.weight", "layers.0 (Block)"),
+        ("layers.0.up_bias", "layers.0 (Block)"),
+    ],
+)
+def test_a_tensor_of_a_module_that_has_none_such_is_named(tmp_path: Path, name: str, owner: str) -> None:
+    with pytest.raises(InvalidTensor) as raised:
+        load(tmp_path, {name: np.ones(8, np.float32)})
+    assert raised.value.message == f"{name} is in the checkpoint, and the model's {owner} has no such tensor"
+
+
+@pytest.mark.parametrize("name", [
+    "layers.1.up.weight", "mtp.proj.weight", "vision.head.weight", "layers.0.mask", "layers.0.k_scale", "layers.0.rotary_emb.inv_freq",
+    "head.input_scale", "positions",
+])  # fmt: skip
+def test_other_parts_buffers_and_static_scales_are_left_out(tmp_path: Path, name: str) -> None:
+    load(tmp_path, {name: np.ones(8, np.float32)})
+
+
+def test_zeros_and_integers_change_nothing(tmp_path: Path) -> None:
+    load(tmp_path, {"head.bias": np.zeros(8, np.float32), "head.steps": np.ones(8, np.int64)})
