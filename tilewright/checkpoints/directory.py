@@ -41,7 +41,7 @@ class Checkpoint(Mapping[str, np.ndarray]):
     made : tensors that are made of others as they are read: of which, and by what.
     """
 
-    own: Mapping[str, Any] = {}
+    own: Mapping[str, object] = {}
     blocks: Mapping[str, GGUFTensor] = {}
     made: Mapping[str, tuple[list[tuple[str, str]], Callable[..., np.ndarray]]] = {}
 
@@ -182,15 +182,15 @@ def config_of(directory: Path) -> dict[str, Any]:
     return {**config, "quantization_config": own} if own else config
 
 
-def quantisers_own(directory: Path) -> dict[str, Any]:
+def quantisers_own(directory: Path) -> dict[str, object]:
     """What a quantiser's own file beside a configuration says, in the words of a configuration; nothing where there is
     no such file."""
     for file, method in QUANTISERS_OWN.items():
         if is_named(directory / file):
-            said: Any = read_json(directory / file)
+            said = read_json(directory / file)
             if method == "modelopt":
-                said = said.get("quantization")
-                return {**(said if isinstance(said, dict) else {}), "quant_method": method}
+                inner = said.get("quantization")
+                return {**(inner if isinstance(inner, dict) else {}), "quant_method": method}
             keys = _AWQ_KEYS if method == "awq" else {}
             return {"quant_method": method, **{keys.get(key, key): value for key, value in said.items()}}
     return {}

@@ -52,7 +52,7 @@ def quantization_settings(config: Mapping[str, Any], where: object = "the checkp
     return said
 
 
-def with_own_file(settings: Settings, own: Mapping[str, Any], where: object) -> Settings:
+def with_own_file(settings: Settings, own: Mapping[str, object], where: object) -> Settings:
     """The settings with what the quantiser's own file beside a configuration, in the same words, says more than this.
     Raises InvalidTensor where the two say different things that readers go by."""
     if not own or own.get("quant_method") != settings.get("quant_method"):
@@ -72,7 +72,7 @@ def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
-def _check(known: Method, said: Mapping[str, Any], where: object, inside: str) -> None:
+def _check(known: Method, said: Settings, where: object, inside: str) -> None:
     """Whether every word is known, and its value, in all tables of a table."""
     _check_kinds(said, {**known.reads, **dict.fromkeys((*known.inside, *known.each), TABLE)}, where, inside)
     for word, one in known.inside.items():
@@ -111,7 +111,7 @@ def _known(known: Method) -> tuple[Mapping[str, object], ...]:
     return known.reads, known.ignored, known.inside, known.each, EVERYWHERE
 
 
-def _check_transforms(transform: Mapping[str, Any]) -> None:
+def _check_transforms(transform: Settings) -> None:
     """Whether layers multiply by their weights alone: those of QuaRot and SpinQuant may rotate what comes in and goes
     out."""
     for name, group in (transform.get("config_groups") or {}).items():
@@ -182,7 +182,8 @@ def _of_auto_round(found: Settings) -> Settings:
     if str(found.get("data_type", "int")).startswith(("mx_fp", "nv_fp", "fp")):
         layers = found.get("extra_config")
         if isinstance(layers, Mapping):
-            found = {**found, "extra_config": {name: _of_one_name(one) for name, one in layers.items()}}
+            named = {name: _of_one_name(one) for name, one in layers.items() if isinstance(one, Mapping)}
+            found = {**found, "extra_config": {**layers, **named}}
         return {**_of_one_name(found), "quant_method": "auto-round"}
     said = found.get("packing_format", found.get("backend", "auto"))
     packing = {part.removeprefix("auto_") for part in str(said).split(":")} - _KERNELS
@@ -198,9 +199,9 @@ def _of_auto_round(found: Settings) -> Settings:
     )
 
 
-def _of_one_name(said: Any) -> Any:
-    """What AutoRound says of a layer, whose kind of floats has one name; no table stays as it is."""
-    named = isinstance(said, Mapping) and said.get("data_type") is not None
+def _of_one_name(said: Settings) -> Settings:
+    """What AutoRound says of a layer, whose kind of floats has one name."""
+    named = said.get("data_type") is not None
     return {**said, "data_type": _FLOATS.sub(r"\1", str(said["data_type"]))} if named else said
 
 
