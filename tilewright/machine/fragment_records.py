@@ -3,8 +3,7 @@
 A record holds what belongs to `rows` rows (16 for codes of four bits and more, 32 or 64 for narrower ones) and 128
 columns: the codes, then scales, then zeros.  The codes of 16 rows follow the A fragment of the m16n8 instructions,
 which a warp of a register-sourced wgmma shares: lane ``4 g + t`` holds of row ``g + 8 h`` the columns
-``E (t + 4 p) + e`` of each step of k, ``E`` elements to a register (`targets/cuda/instructions.py` has the rule, a test
-compares).  So one load of up to 16 bytes gives a lane codes of several steps, and inside a word
+``E (t + 4 p) + e`` of each step of k, ``E`` elements to a register (`left_fragment` has the rule).  So one load of up to 16 bytes gives a lane codes of several steps, and inside a word
 
     field h + 2 (p + 2 step)  of the part of the word that element e of a register comes from
 
@@ -17,6 +16,7 @@ every number of rows of activations and every kernel.
 
 from __future__ import annotations
 
+import functools
 import math
 import zlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.ir import ALL, register_record
-from tilewright.layout import MEMORY, Digit, Field, Layout, RecordLayout, repeat
+from tilewright.layout import MEMORY, REGISTER, THREAD, Digit, Field, Layout, RecordLayout, repeat
 from tilewright.machine.fragment_codes import COLUMNS, E2M1, FragmentCodes
 
 ACROSS = 4
@@ -35,6 +35,22 @@ TILE = 16
 """Rows that one warp's instruction takes."""
 
 LANES, _VECTOR = 32, 4
+
+
+@functools.cache
+def left_fragment(bits: int, k: int, warps: int = 1) -> Layout:
+    """What records follow: a left operand of 16 rows a warp by k, of elements of so many bits."""
+    packed = 32 // bits
+    rows = [(8, THREAD, 4), (2, REGISTER, packed)] + ([(warps, THREAD, LANES)] if warps > 1 else [])
+    depth = ((packed, REGISTER, 1), (4, THREAD, 1), (k // (4 * packed), REGISTER, 2 * packed))
+    return Layout.of(rows, depth)
+
+
+def follow_records(fragment: Layout, bits: int) -> bool:
+    """Whether the registers of an instruction's left operand are those in whose order records have their codes."""
+    rows, k = fragment.shape
+    whole = rows % TILE == 0 and k % (128 // bits) == 0
+    return whole and fragment == left_fragment(bits, k, rows // TILE)
 
 
 @register_record

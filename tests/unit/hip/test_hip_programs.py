@@ -27,7 +27,6 @@ REFUSED = {
     "has no clusters": "clusters of blocks",
     "has no named barriers": "barriers of some warps",
     "has no ring buffers between warps": "warps that hand tiles to one another",
-    "no way to run unpack": "codes in the order of NVIDIA's matrix instructions",
 }
 """Why a program may be refused: what the message holds, and what that is."""
 
@@ -42,7 +41,7 @@ def check(program: Program, architecture: str) -> None:
             kernel, arguments = program.make(architecture)
         except (MissingCapability, NotAsynchronous) as error:
             assert any(words in str(error) for words in REFUSED), error
-            assert "sm_80" not in program.architectures or program.name == "fragment_matmul", error
+            assert "sm_80" not in program.architectures, error
             return
     expected, found = run(kernel.interpret, arguments), run(kernel.emulate, arguments)
     assert not (problems := differences(found, expected, max(program.bound, ROUNDING))), problems

@@ -21,11 +21,10 @@ REFUSED = {
     "has no clusters": "clusters of blocks",
     "has no named barriers": "barriers of some warps",
     "shared tiles": "more than 32 KB of threadgroup memory",
-    "no way to run unpack": "codes in the order of NVIDIA's matrix instructions",
 }
 """Why a program may be refused: what the message holds, and what that is."""
 
-PORTABLE = [one for one in ALL if "sm_80" in one.architectures and one.name != "fragment_matmul"]
+PORTABLE = [one for one in ALL if "sm_80" in one.architectures]
 
 
 @pytest.mark.parametrize("program", PORTABLE, ids=lambda program: program.name)

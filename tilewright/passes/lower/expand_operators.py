@@ -21,6 +21,7 @@ from dataclasses import replace
 
 from tilewright.ir import Rewriter, find, having, perform
 from tilewright.ir import nodes as ir
+from tilewright.machine.fragment_records import follow_records
 from tilewright.ops import CP_ASYNC, ENGINE, OWN, QUADS, Copy, Fill, Gemm, LoadAhead, Reduce, Scan, Transpose, Unpack
 from tilewright.ops.gemm_plan import GemmPlan
 from tilewright.ops.product import Product
@@ -93,8 +94,13 @@ class _Expand(Rewriter):
 
     def _in_order(self, unpack: Unpack) -> bool:
         """Whether the codes are operands whose fragments the records follow."""
-        lefts = {gemm.a.buffer for gemm, _ in self.products if not gemm.transpose_a}
-        return unpack.codes is None or (unpack.codes.buffer in lefts and unpack.codes.is_whole)
+        if unpack.codes is None:
+            return True
+        tile, bits = unpack.codes.buffer, unpack.codes.dtype.bits
+        plans = [plan for gemm, plan in self.products if gemm.a.buffer is tile and not gemm.transpose_a]
+        lefts = [plan.instruction.a_fragment for plan in plans]
+        followed = (one is not None and follow_records(one, bits) for one in lefts)
+        return bool(lefts) and all(followed) and unpack.codes.is_whole
 
     def visit_Parallel(self, loop: ir.Parallel) -> ir.Statement:
         if loop.token is not None:

@@ -12,6 +12,7 @@ import functools
 from tilewright.ir.dtypes import DType
 from tilewright.layout import REGISTER, THREAD, Layout, permuted
 from tilewright.machine import GLOBAL, REGISTERS, SHARED, Arch, CopyEngine, CopyInstruction, MatrixInstruction
+from tilewright.machine.fragment_records import left_fragment
 from tilewright.machine.types import BF16, E4M3, E5M2, F16, F32, F64, S8, S32, TF32, U8
 
 WARP, WARPGROUP = 32, 128
@@ -36,13 +37,8 @@ SPANS = (128, 64, 32)
 in different banks."""
 
 
-@functools.cache
-def mma_a(bits: int, k: int, warps: int = 1) -> Layout:
-    """A operand, 16 rows a warp by k, of elements of so many bits."""
-    packed = 32 // bits
-    rows = [(8, THREAD, 4), (2, REGISTER, packed)] + ([(warps, THREAD, WARP)] if warps > 1 else [])
-    depth = ((packed, REGISTER, 1), (4, THREAD, 1), (k // (4 * packed), REGISTER, 2 * packed))
-    return Layout.of(rows, depth)
+mma_a = left_fragment
+"""A operand, 16 rows a warp by k, of elements of so many bits."""
 
 
 @functools.cache
