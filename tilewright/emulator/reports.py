@@ -257,7 +257,7 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
         "use another id, or let all threads take part"),
     "no-barrier": ("{where} is {what}, but no {signal} was initialised there",
         "call {signal_init} first, with this address"),
-    "barrier-count": ("an {signal} cannot count {count} arrivals", "counts are 1 to 2^20 - 1"),
+    "barrier-count": ("an {signal} cannot count {count} arrivals", "counts are 1 to {most}"),
     "barrier-not-visible": ("an {signal} is {what} by a thread that cannot know of its initialisation",
         "call sync_threads() or cluster_sync() after {signal_init}"),
     "barrier-not-fenced": ("an {signal} is {what} by a copy or a peer, and its initialisation was not fenced",
@@ -268,7 +268,7 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
         "arrivals a phase, and more come" + (" (its phase still waits for {bytes} bytes)" if facts["bytes"] else ""),
         "count in {signal_init} every thread that arrives in one phase"),
     "bytes-out-of-range": ("an {signal} would have to count {bytes} bytes",
-        "a phase counts less than 2^20 bytes: use several barriers"),
+        "a phase counts {most} bytes at the most: use several barriers"),
     "bytes-do-not-match": (lambda facts: "the {signal} at byte {offset} of shared memory{tile} ends with "
         + ("{bytes} expected bytes that no copy brought" if facts["bytes"] > 0
            else f"{-facts['bytes']} bytes that nobody expected"),

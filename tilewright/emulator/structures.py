@@ -43,8 +43,8 @@ OF_LAUNCHES = (
     "fences_memory", "talks",
 )  # fmt: skip
 OF_MACHINES = (
-    "shared_base", "spaces", "flushes", "named_barriers", "group_warps", "registers_least", "registers_most",
-    "registers_step",
+    "shared_base", "spaces", "flushes", "named_barriers", "group_warps", "signal_most", "registers_least",
+    "registers_most", "registers_step",
 )  # fmt: skip
 """Numbers of a launch, and those that say what its machine is like."""
 

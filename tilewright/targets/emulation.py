@@ -48,6 +48,7 @@ class Vocabulary:
     named_barriers : of a block, that of all its threads among them.
     group_warps : that issue an asynchronous product, and change their registers, together; 0 where there is no such.
     copy_engine : whose limits hold for maps of tensors that are arguments; None where no kernel takes such a map.
+    signal_most : arrivals, and bytes, that a phase of a barrier in shared memory counts; 0 where there is none.
     words : the maker's, in names of what the core does and has (`reports.called`).
 
     Examples
@@ -81,6 +82,7 @@ class Vocabulary:
     named_barriers: int = 1
     group_warps: int = 0
     copy_engine: CopyEngine | None = None
+    signal_most: int = 0
     words: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -45,7 +45,7 @@ def launched(
     (folder / "wave.h").write_text(header)
     out, votes = np.zeros(128, np.int32), np.zeros(2, np.uint64)
     found = run(
-        KERNEL.replace("@", part), "exchanged", [out, votes], grid=(1,), block=(128,), shared_bytes=512, registers=0,
+        KERNEL.replace("@", part), "exchanged", [out, votes], grid=(1,), block=(128,), shared_bytes=1024, registers=0,
         schedule=schedule, seed=3, vocabulary=Vocabulary("waves", folder, **facts),
     )  # fmt: skip
     return found, out, votes
@@ -62,6 +62,8 @@ def test_the_core_knows_no_makers_words() -> None:
 
 
 MEETING = "::tw_named_sync(4, 128, ::TwSite::here()); wave_barrier();"
+HERE = "::TwSite::here()"
+SIGNAL = f"if (t == 0) ::tw_signal_init(::tw_shared_address(shared() + 512, {HERE}), 7, {HERE}); wave_barrier();"
 SHARES = "::tw_set_registers(40, 0, ::TwSite::here()); wave_barrier();"
 
 
@@ -72,6 +74,8 @@ SHARES = "::tw_set_registers(40, 0, ::TwSite::here()); wave_barrier();"
         (MEETING, {"named_barriers": 4}, "barrier-arguments", "ids are 0 to 3,"),
         (SHARES, {"registers_least": 40, "registers_most": 64, "registers_step": 4}, None, ""),
         (SHARES, {"registers_least": 41, "registers_most": 64}, "register-count", "counts are 41 to 64,"),
+        (SIGNAL, {"signal_most": 7}, None, ""),
+        (SIGNAL, {"signal_most": 6}, "barrier-count", "counts are 1 to 6"),
         ("wave_barrier();", {"shared_base": 4096}, None, ""),
     ],
 )

@@ -32,6 +32,7 @@ CUDA = Vocabulary(
     named_barriers=NAMED_BARRIERS,
     group_warps=WARPGROUP // WARP,
     copy_engine=ENGINE,
+    signal_most=(1 << 20) - 1,
     words=_WORDS,
 )
 """The words of `docs/cuda_vocabulary.md`, on a multiprocessor of Hopper."""

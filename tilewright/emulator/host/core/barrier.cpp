@@ -183,8 +183,8 @@ void try_complete(TransactionBarrier& barrier) {
 void expect(TransactionBarrier& barrier, int64_t bytes, uint32_t site) {
   barrier.bytes += bytes;
   barrier.tx_site = site;
-  if (barrier.bytes > (1 << 20) - 1 || barrier.bytes < -((1 << 20) - 1))
-    report("bytes-out-of-range", self, site, {{"bytes", number(barrier.bytes)}});
+  const int64_t most = engine_of(*self).launch.signal_most;
+  if (barrier.bytes > most || barrier.bytes < -most) report("bytes-out-of-range", self, site, {{"bytes", number(barrier.bytes)}, {"most", number(most)}});
 }
 
 }  // namespace
@@ -332,7 +332,8 @@ void tw_signal_init(tw_u32 address, tw_u32 count, TwSite position) {
   char* pointer = shared_pointer(thread, address, 8, 8, thread.site);
   Block& block = block_of_address(thread, address);
   const uint32_t offset = address & 0xFFFFFF;
-  if (count < 1 || count > (1 << 20) - 1) report("barrier-count", &thread, thread.site, {{"count", number(count)}});
+  const uint32_t most = engine_of(thread).launch.signal_most;
+  if (count < 1 || count > most) report("barrier-count", &thread, thread.site, {{"count", number(count)}, {"most", number(most)}});
   std::unique_ptr<TransactionBarrier>& slot = block.barriers[offset];
   if (slot && slot->valid) report("barrier-in-use", &thread, thread.site, {{"other_site", number(slot->init_site)}});
   if (slot && (!slot->waiting.empty() || !slot->in_flight.empty())) abort_cluster();  // they would wait for what is no more

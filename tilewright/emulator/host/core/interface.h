@@ -72,6 +72,7 @@ struct TwLaunch {
   tw_u32 shared_base;                 /* of the machine from here on: where a block's shared memory begins in its window */
   tw_u32 spaces, flushes;             /* barriers say which memory they order; the device takes subnormal floats for zeros */
   tw_u32 named_barriers, group_warps; /* of a block, that of all its threads among them; warps that share an asynchronous product */
+  tw_u32 signal_most;                 /* arrivals, and bytes, that a phase of a signal counts */
   tw_u32 registers_least, registers_most, registers_step;   /* that a thread may ask for; counts are multiples of the last */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);

@@ -16,22 +16,26 @@ namespace emulator {
 
 namespace {
 
+constexpr uint32_t LANES = TW_GROUP_LANES, WARPS = TW_GROUP_WARPS, THREADS = LANES * WARPS;
+constexpr uint32_t WARP_ROWS = 16, ROWS = WARPS * WARP_ROWS;    // of a product: a warp's, all warps'
+constexpr uint32_t EVERY_WARP = (1u << WARPS) - 1;
+
 struct Instruction {
   TwWarpgroupForm form;
   uint64_t a_descriptor, b_descriptor;
   uint32_t site, operation;
   bool from_registers, executed = false;
   uint32_t issued = 0, finished = 0;                  // warps, as bits
-  std::array<void*, 128> d;
-  std::array<const void*, 128> a;
-  std::array<uint32_t, 128> metadata;
-  std::array<const uint32_t*, 128> words;             // registers that hold it; null where the product is dense
+  std::array<void*, THREADS> d;
+  std::array<const void*, THREADS> a;
+  std::array<uint32_t, THREADS> metadata;
+  std::array<const uint32_t*, THREADS> words;             // registers that hold it; null where the product is dense
 };
 
 // Accumulators of one warp that instructions are still to change.
 struct Accumulators {
-  std::array<void*, 32> registers;
-  std::vector<std::array<uint32_t, 32>> words;        // [register][lane], once executed
+  std::array<void*, LANES> registers;
+  std::vector<std::array<uint32_t, LANES>> words;        // [register][lane], once executed
   uint32_t last = 0, count = 0;
 };
 
@@ -44,13 +48,13 @@ struct GroupState {
   uint32_t first_warp, first_thread;
   uint32_t base = 0;                                  // number of the oldest instruction kept
   std::deque<Instruction> instructions;
-  std::map<void*, Accumulators> accumulators[4];
+  std::map<void*, Accumulators> accumulators[WARPS];
   std::vector<Thread*> waiting;
   Instruction& at(uint32_t number) { return instructions[number - base]; }
 };
 
 static void start_groups(Block& block) {
-  for (uint32_t first = 0; first + 4 <= block.warps.size(); first += 4) {
+  for (uint32_t first = 0; first + WARPS <= block.warps.size(); first += WARPS) {
     auto state = std::make_shared<GroupState>();
     state->block = &block;
     state->first_warp = first;
@@ -62,10 +66,10 @@ static void start_groups(Block& block) {
 namespace {
 
 GroupState& state_of(Thread& thread) {
-  const uint32_t group = thread.warp->index / 4;
+  const uint32_t group = thread.warp->index / WARPS;
   if (thread.block->groups.empty()) start_groups(*thread.block);
   if (group >= thread.block->groups.size()) {
-    report("no-group-of-warps", &thread, thread.site, {{"warps", number(int64_t(thread.block->warps.size()))}, {"together", number(engine_of(thread).launch.group_warps)}, {"lanes", number(engine_of(thread).launch.warp_size)}});
+    report("no-group-of-warps", &thread, thread.site, {{"warps", number(int64_t(thread.block->warps.size()))}, {"together", number(WARPS)}, {"lanes", number(LANES)}});
     abort_cluster();
   }
   return *thread.block->groups[group];
@@ -129,7 +133,7 @@ void check_issue(Thread& thread, const Instruction& instruction, uint32_t warp_i
   const TwWarpgroupForm& form = instruction.form;
   const uint32_t k = element_count(form);
   if (!instruction.from_registers)
-    check_tile(thread, Tile(instruction.a_descriptor, !form.a_major, bytes_of(TwNumber(form.a))), 16 * warp_in_group, 16, k, instruction.operation);
+    check_tile(thread, Tile(instruction.a_descriptor, !form.a_major, bytes_of(TwNumber(form.a))), WARP_ROWS * warp_in_group, WARP_ROWS, k, instruction.operation);
   check_tile(thread, Tile(instruction.b_descriptor, !form.b_major, bytes_of(TwNumber(form.b))), 0, form.n, form.sparse ? 2 * k : k, instruction.operation);
 }
 
@@ -152,7 +156,7 @@ double add_14_bits(const double* products, uint32_t count, double accumulator) {
   return total * unit;
 }
 
-struct Workspace { double a[64][64], b[64][256], d[64][256]; };
+struct Workspace { double a[ROWS][64], b[64][256], d[ROWS][256]; };
 
 void load_tile(const Block& block, const Tile& tile, TwNumber kind, uint32_t count, uint32_t k_elements, double* to, uint32_t mn_step, uint32_t k_step) {
   double values[16];
@@ -169,11 +173,11 @@ uint32_t column_of(uint32_t lane, uint32_t i) { return 8 * (i >> 2) + 2 * (lane 
 
 // The kept elements of A to where they stand among zeros.
 void spread(const Instruction& instruction, uint32_t kept, double (*a)[64]) {
-  for (uint32_t warp = 0; warp < 4; ++warp) {
-    const SparsePlaces places = sparse_places(bytes_of(TwNumber(instruction.form.a)), 2 * kept, instruction.form.selector, &instruction.metadata[32 * warp]);
+  for (uint32_t warp = 0; warp < WARPS; ++warp) {
+    const SparsePlaces places = sparse_places(bytes_of(TwNumber(instruction.form.a)), 2 * kept, instruction.form.selector, &instruction.metadata[LANES * warp]);
     if (!places.valid) report("sparse-metadata", self, instruction.site, {});
-    for (uint32_t row = 0; row < 16; ++row) {
-      double* to = a[16 * warp + row];
+    for (uint32_t row = 0; row < WARP_ROWS; ++row) {
+      double* to = a[WARP_ROWS * warp + row];
       double values[32];
       memcpy(values, to, kept * sizeof(double));
       for (uint32_t step = 0; step < 2 * kept; ++step) to[step] = 0;
@@ -192,24 +196,24 @@ void execute(GroupState& state, uint32_t index) {
   if (instruction.from_registers) {
     double values[16];
     const uint32_t size = bytes_of(A), elements = size == 4 ? 1 : 4 / size;
-    for (uint32_t thread = 0; thread < 128; ++thread) {
-      const uint32_t lane = thread % 32, warp = thread / 32;
+    for (uint32_t thread = 0; thread < THREADS; ++thread) {
+      const uint32_t lane = thread % LANES, warp = thread / LANES;
       decode_many(A, instruction.a[thread], 16 / size, values);
       for (uint32_t i = 0; i < 16 / size; ++i) {
         const uint32_t r = i / elements, e = i % elements;
-        space->a[16 * warp + lane / 4 + 8 * (r % 2)][elements * (lane % 4) + e + 4 * elements * (r / 2)] = values[i];
+        space->a[WARP_ROWS * warp + lane / 4 + 8 * (r % 2)][elements * (lane % 4) + e + 4 * elements * (r / 2)] = values[i];
       }
     }
   } else {
-    load_tile(block, Tile(instruction.a_descriptor, !form.a_major, bytes_of(A)), A, 64, kept, &space->a[0][0], 64, 1);
+    load_tile(block, Tile(instruction.a_descriptor, !form.a_major, bytes_of(A)), A, ROWS, kept, &space->a[0][0], 64, 1);
   }
   if (form.sparse) spread(instruction, kept, space->a);
   load_tile(block, Tile(instruction.b_descriptor, !form.b_major, bytes_of(B)), B, n, k, &space->b[0][0], 1, 256);
 
-  for (uint32_t warp = 0; warp < 4; ++warp) {
-    Accumulators& accumulators = state.accumulators[warp].at(instruction.d[warp * 32]);
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-      char* registers = static_cast<char*>(instruction.d[warp * 32 + lane]);
+  for (uint32_t warp = 0; warp < WARPS; ++warp) {
+    Accumulators& accumulators = state.accumulators[warp].at(instruction.d[warp * LANES]);
+    for (uint32_t lane = 0; lane < LANES; ++lane) {
+      char* registers = static_cast<char*>(instruction.d[warp * LANES + lane]);
       uint32_t words[128];
       const uint32_t count = per_lane * d_size / 4;
       if (accumulators.words.empty()) memcpy(words, registers, 4 * count);
@@ -217,32 +221,32 @@ void execute(GroupState& state, uint32_t index) {
       double values[128];
       if (form.accumulate) decode_many(D, words, per_lane, values);
       else memset(values, 0, sizeof values);
-      for (uint32_t i = 0; i < per_lane; ++i) space->d[16 * warp + row_of(lane, i)][column_of(lane, i)] = values[i];
+      for (uint32_t i = 0; i < per_lane; ++i) space->d[WARP_ROWS * warp + row_of(lane, i)][column_of(lane, i)] = values[i];
     }
   }
   if (A == TW_E4M3 || A == TW_E5M2) {
-    for (uint32_t row = 0; row < 64; ++row)
+    for (uint32_t row = 0; row < ROWS; ++row)
       for (uint32_t column = 0; column < n; ++column) {
         double products[64];
         for (uint32_t step = 0; step < k; ++step) products[step] = space->a[row][step] * space->b[step][column];
         space->d[row][column] = add_14_bits(products, k, space->d[row][column]);
       }
   } else {
-    for (uint32_t row = 0; row < 64; ++row)
+    for (uint32_t row = 0; row < ROWS; ++row)
       for (uint32_t step = 0; step < k; ++step) {
         const double a = space->a[row][step];
         for (uint32_t column = 0; column < n; ++column) space->d[row][column] += a * space->b[step][column];
       }
   }
-  for (uint32_t warp = 0; warp < 4; ++warp) {
-    Accumulators& accumulators = state.accumulators[warp].at(instruction.d[warp * 32]);
+  for (uint32_t warp = 0; warp < WARPS; ++warp) {
+    Accumulators& accumulators = state.accumulators[warp].at(instruction.d[warp * LANES]);
     const uint32_t count = per_lane * d_size / 4;
     accumulators.words.resize(count);
     accumulators.count = count;
-    for (uint32_t lane = 0; lane < 32; ++lane) {
+    for (uint32_t lane = 0; lane < LANES; ++lane) {
       uint32_t words[128];
       for (uint32_t i = 0; i < per_lane; ++i)
-        encode(D, space->d[16 * warp + row_of(lane, i)][column_of(lane, i)], reinterpret_cast<char*>(words) + i * d_size);
+        encode(D, space->d[WARP_ROWS * warp + row_of(lane, i)][column_of(lane, i)], reinterpret_cast<char*>(words) + i * d_size);
       for (uint32_t r = 0; r < count; ++r) accumulators.words[r][lane] = words[r];
     }
   }
@@ -250,7 +254,7 @@ void execute(GroupState& state, uint32_t index) {
 }
 
 void deliver(Accumulators& accumulators) {
-  for (uint32_t lane = 0; lane < 32; ++lane)
+  for (uint32_t lane = 0; lane < LANES; ++lane)
     for (size_t r = 0; r < accumulators.words.size(); ++r) memcpy(static_cast<char*>(accumulators.registers[lane]) + 4 * r, &accumulators.words[r][lane], 4);
   accumulators.words.clear();
 }
@@ -258,7 +262,7 @@ void deliver(Accumulators& accumulators) {
 bool execute_up_to(GroupState& state, uint32_t target) {
   for (uint32_t index = state.base; index < target; ++index) {
     if (state.at(index).executed) continue;
-    if (state.at(index).issued != 0xF) return false;
+    if (state.at(index).issued != EVERY_WARP) return false;
     execute(state, index);
   }
   return true;
@@ -297,8 +301,8 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
     fresh.operation = thread.cluster->new_operation(thread.site);
     Operation& operation = thread.cluster->operations[fresh.operation];
     operation.thread = state.first_thread;
-    operation.lanes = 128;
-    operation.clocks.reset(new uint32_t[128]());
+    operation.lanes = THREADS;
+    operation.clocks.reset(new uint32_t[THREADS]());
     state.instructions.push_back(std::move(fresh));
   }
   Instruction& instruction = state.at(index);
@@ -311,13 +315,13 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
   Accumulators& accumulators = state.accumulators[in_group][first.d];
   accumulators.last = index;
   bool unfenced = false, never = false;
-  for (uint32_t lane = 0; lane < 32; ++lane) {
+  for (uint32_t lane = 0; lane < LANES; ++lane) {
     const WgmmaOperands& operands = *static_cast<WgmmaOperands*>(meeting.operands[lane]);
     Thread& one = warp.threads[lane];
-    instruction.d[in_group * 32 + lane] = operands.d;
-    instruction.a[in_group * 32 + lane] = operands.a;
-    instruction.metadata[in_group * 32 + lane] = operands.metadata ? *operands.metadata : 0;
-    instruction.words[in_group * 32 + lane] = operands.metadata;
+    instruction.d[in_group * LANES + lane] = operands.d;
+    instruction.a[in_group * LANES + lane] = operands.a;
+    instruction.metadata[in_group * LANES + lane] = operands.metadata ? *operands.metadata : 0;
+    instruction.words[in_group * LANES + lane] = operands.metadata;
     accumulators.registers[lane] = operands.d;
     if (!checking()) continue;
     if (operands.b_descriptor != first.b_descriptor || operands.a_descriptor != first.a_descriptor || operands.accumulate != first.accumulate)
@@ -355,7 +359,7 @@ void issue(Meeting& meeting, TwWarpgroupForm form) {
   event(thread, "gmma", 'i');
   for (Thread* waiter : state.waiting) wake(*waiter);
   state.waiting.clear();
-  if (instruction.issued == 0xF) {
+  if (instruction.issued == EVERY_WARP) {
     Cluster& cluster = *thread.cluster;
     const uint32_t schedule = cluster.engine->launch.schedule;
     if (schedule == TW_EARLY || (schedule == TW_RANDOM && cluster.draw(2))) {
@@ -383,10 +387,10 @@ void wait(uint32_t pending) {
     Instruction& instruction = state.at(index);
     instruction.finished |= 1u << in_group;
     Operation& operation = cluster.operations[instruction.operation];
-    for (uint32_t lane = 0; lane < 32; ++lane) {
-      operation.clocks[in_group * 32 + lane] = warp.threads[lane].clock;
-      if (checking() && instruction.from_registers) set_register_state(warp.threads[lane], instruction.a[in_group * 32 + lane], a_bytes(instruction), 0, register_lent);
-      if (checking() && instruction.form.sparse) set_register_state(warp.threads[lane], instruction.words[in_group * 32 + lane], 4, 0, register_lent);
+    for (uint32_t lane = 0; lane < LANES; ++lane) {
+      operation.clocks[in_group * LANES + lane] = warp.threads[lane].clock;
+      if (checking() && instruction.from_registers) set_register_state(warp.threads[lane], instruction.a[in_group * LANES + lane], a_bytes(instruction), 0, register_lent);
+      if (checking() && instruction.form.sparse) set_register_state(warp.threads[lane], instruction.words[in_group * LANES + lane], 4, 0, register_lent);
     }
   }
   warp.waited = target;
@@ -397,7 +401,7 @@ void wait(uint32_t pending) {
     const size_t count = entry->second.count;
     deliver(entry->second);
     if (checking())
-      for (uint32_t lane = 0; lane < 32; ++lane)
+      for (uint32_t lane = 0; lane < LANES; ++lane)
         set_register_state(warp.threads[lane], entry->second.registers[lane], 4 * count, register_written, register_awaited);
     entry = all.erase(entry);
   }
@@ -405,13 +409,13 @@ void wait(uint32_t pending) {
     for (uint32_t index = target; index < warp.issued; ++index) {
       Instruction& instruction = state.at(index);
       if (instruction.from_registers)
-        for (uint32_t lane = 0; lane < 32; ++lane)
-          set_register_state(warp.threads[lane], instruction.a[in_group * 32 + lane], a_bytes(instruction), register_lent, 0);
+        for (uint32_t lane = 0; lane < LANES; ++lane)
+          set_register_state(warp.threads[lane], instruction.a[in_group * LANES + lane], a_bytes(instruction), register_lent, 0);
       if (instruction.form.sparse)
-        for (uint32_t lane = 0; lane < 32; ++lane)
-          set_register_state(warp.threads[lane], instruction.words[in_group * 32 + lane], 4, register_lent, 0);
+        for (uint32_t lane = 0; lane < LANES; ++lane)
+          set_register_state(warp.threads[lane], instruction.words[in_group * LANES + lane], 4, register_lent, 0);
     }
-  while (!state.instructions.empty() && state.instructions.front().finished == 0xF) {
+  while (!state.instructions.empty() && state.instructions.front().finished == EVERY_WARP) {
     state.instructions.pop_front();
     ++state.base;
   }
