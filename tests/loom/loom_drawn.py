@@ -10,11 +10,11 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from loom_machine import LOOM, TYPES
+from loom_machine import LOOM, SHUTTLE, STARTED, TYPES
 
 from tilewright.ir.dtypes import ALL
 from tilewright.layout import REGISTER, THREAD, Layout, replicate
-from tilewright.machine import Arch, MatrixInstruction
+from tilewright.machine import Arch, CopyEngine, MatrixInstruction
 from tilewright.targets.gpu.spellings import TYPES as SPELLED
 
 KINDS = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "int8": "S8", "int32": "S32"}
@@ -25,12 +25,21 @@ def drawn_machine(random: random.Random) -> Arch:
     pick = random.choice
     lanes = pick((64, 64, 32, 16))
     products = tuple(product for _ in range(pick((0, 1, 1, 2, 3))) for product in drawn_products(random, lanes))
+    unit = pick((16, 16, 32, 64))
+    engine = CopyEngine(pick((2, 3, 5)), pick((32, 64, 256)), unit, unit * pick((2, 8, 16)))
+    pieces = pick(((16, 8, 4), (8, 4), (16,), (4,)))
+    copies = LOOM.copy_instructions if products else pick((LOOM.copy_instructions, ()))
+    if meanwhile := random.random() < 0.5:
+        copies = (replace(STARTED, bytes=pieces), *copies)
     return replace(
-        LOOM,
+        SHUTTLE,
+        name=LOOM.name,
+        copy_engine=engine if meanwhile and random.random() < 0.7 else None,
+        signals=pick((SHUTTLE.signals, SHUTTLE.signals, None)) if meanwhile else None,
         warp_size=lanes,
         matrix_instructions=products,
-        copy_instructions=LOOM.copy_instructions if products else pick((LOOM.copy_instructions, ())),
-        features=frozenset(one for one in LOOM.features if one == "threads" or random.random() < 0.7),
+        copy_instructions=copies,
+        features=frozenset(one for one in SHUTTLE.features if one == "threads" or random.random() < 0.7),
         registers=pick((32, 64, 96, 128, 255, 256, 512)),
         shared_bytes=pick((8, 16, 32, 48, 64)) << 10,
         spans=pick(((), (128, 64, 32), (64, 32), (32,))),
@@ -74,7 +83,7 @@ def _fragment(random: random.Random, shape: tuple[int, int], threads: int) -> La
 
 def header_of(arch: Arch) -> str:
     """The machine's words for the emulator: those of LOOM, and its own products, whose places are tables."""
-    lines = [f"#define LOOM_LANES {arch.warp_size}", '#include "loom.h"', "namespace tw {"]
+    lines = [f"#define LOOM_LANES {arch.warp_size}", '#include "loom_engine.h"', "namespace tw {"]
     names: dict[Layout, str] = {}
     for one in arch.matrix_instructions:
         for layout in (one.a_fragment, one.b_fragment, one.d_fragment):

@@ -5,9 +5,21 @@ Lanes lie in its products as in those of no other machine: bits of a row's numbe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.ir.dtypes import ALL
 from tilewright.layout import REGISTER, THREAD, Layout
-from tilewright.machine import GLOBAL, REGISTERS, SHARED, Arch, CopyInstruction, MatrixInstruction, Rates
+from tilewright.machine import (
+    GLOBAL,
+    REGISTERS,
+    SHARED,
+    Arch,
+    CopyEngine,
+    CopyInstruction,
+    MatrixInstruction,
+    Rates,
+    Signals,
+)
 
 LANES = 64
 
@@ -43,3 +55,24 @@ LOOM = Arch(
     copy_instructions=tuple(CopyInstruction("load", memory, REGISTERS, (16, 8, 4, 2, 1)) for memory in (SHARED, GLOBAL)),
     rates=Rates(128, 64, 1e9, 1e12),
 )  # fmt: skip
+
+PAIRED = MatrixInstruction.of_registers(
+    "braid_32x16x16", 64, (32, 16, 16), (ALL["float16"], ALL["float16"], ALL["float32"]),
+    (Layout.of([(4, THREAD, 1), (2, REGISTER, 4), (4, THREAD, 16)], [(4, REGISTER, 1), (4, THREAD, 4)]),
+     Layout.of([(2, REGISTER, 1), (4, THREAD, 16), (2, THREAD, 8)], [(8, THREAD, 1), (2, REGISTER, 2)]),
+     Layout.of([(2, REGISTER, 4), (16, THREAD, 4)], [(2, REGISTER, 1), (4, THREAD, 1), (2, REGISTER, 2)])),
+    rate=4096,
+)  # fmt: skip
+"""Of two warps of 32 together."""
+
+STARTED = CopyInstruction("cp_async", GLOBAL, SHARED, (8, 4), completion="group")
+
+SHUTTLE = replace(
+    LOOM, name="loom32", warp_size=32, shared_bytes=96 << 10, spans=(64,), max_threads=512, registers=128, cores=4,
+    features=LOOM.features | {"named_barrier", "cp_async", "tma"}, signals=Signals(announce="mbarrier_expect_tx", arrive_announcing="mbarrier_arrive_expect_tx"),
+    matrix_instructions=tuple(replace(PAIRED, a=ALL[operand], b=ALL[operand], accumulator=ALL[total], rate=rate) for operand, total, rate in TYPES),
+    copy_engine=CopyEngine(rank=3, box=64, unit=32, place=256),
+    copy_instructions=(CopyInstruction("tma_load", GLOBAL, SHARED, alignment=32, completion="barrier"), CopyInstruction("tma_store", SHARED, GLOBAL, alignment=32, completion="group"),
+                       STARTED, *LOOM.copy_instructions),
+)  # fmt: skip
+"""Another one: warps of 32, products of two warps, copies that threads or an engine of smaller boxes make meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,23 +13,27 @@ from loom_machine import LOOM, PRODUCTS
 
 from tilewright.errors import MissingCapability
 from tilewright.interpreter.evaluate import SPECIAL_CALLS
-from tilewright.ir import INTRINSICS, Function, nodes
+from tilewright.ir import INTRINSICS, NAMED_BARRIERS, Function, key, nodes
 from tilewright.machine.arch import Arch
-from tilewright.ops import Gemm, Reduce
 from tilewright.targets.base import TARGETS, Source, Target, arch_of, known_name
 from tilewright.targets.c_family import Names, Spellings, Text
 from tilewright.targets.emulation import WORDS, Vocabulary
 from tilewright.targets.gpu import emit as gpu
 from tilewright.targets.gpu.emit import Dialect, KernelText
-from tilewright.targets.gpu.gemm import lower_gemm
+from tilewright.targets.gpu.lower import OVERRIDES
 from tilewright.targets.gpu.meanings import register_products
 from tilewright.targets.gpu.printer import GpuPrinter
-from tilewright.targets.gpu.reduce import lower_reduce
 from tilewright.targets.gpu.spellings import KEYWORDS, TYPES
 
 CALLED = {
     "sync_threads": "rendezvous", "sync_warp": "line_up", "shuffle": "pick", "shuffle_xor": "swap", "shuffle_up": "pass_on",
     "shuffle_down": "pass_back", "ballot": "show_of_hands", "warp_uniform": "first_of_all", **{one.function: "weave" for one in PRODUCTS},
+    "cp_async": "fetch", "cp_async_zfill": "fetch", "cp_async_commit": "fetched", "cp_async_wait": "await_fetched", "cp_async_mbarrier_arrive_noinc": "raise_when_fetched",
+    "tma_load": "shuttle_in", "tma_store": "shuttle_out", "tma_reduce_add": "shuttle_onto", "bulk_load": "bolt_in",
+    "bulk_store": "bolt_out", "bulk_commit": "sent", "bulk_wait": "await_sent", "bulk_wait_read": "await_taken",
+    "mbarrier_init": "plant", "fence_mbarrier_init": "planted", "mbarrier_arrive": "raise", "mbarrier_wait": "await",
+    "mbarrier_expect_tx": "announce", "mbarrier_arrive_expect_tx": "raise_announcing", "fence_proxy_async": "show",
+    "fence_proxy_async_shared": "show_near", "named_barrier_sync": "gather_some", "named_barrier_arrive": "pass_by",
 }  # fmt: skip
 """Its own names for functions that every GPU has."""
 
@@ -42,10 +47,26 @@ class LoomPrinter(GpuPrinter):
     restrict: ClassVar[str] = "alone"
     space: ClassVar[Mapping[str, str]] = {"global": "far", "shared": "near"}
 
+    def __init__(self, names: Names) -> None:
+        super().__init__(names)
+        self.patterns: dict[object, str] = {}
+        """Parameters that describe tensors to the copy engine."""
+
     def expression_Call(self, call: nodes.Call) -> Text:
-        if call.function not in CALLED:
+        function = re.sub("_hint$|_prefetch$", "", call.function)  # no cache of its is told anything
+        arguments = [one for one in call.arguments if not isinstance(one, str)] if function in CALLED else []
+        if function.startswith("cp_async") and function != call.function:
+            arguments = arguments[: 2 + ("zfill" in function)]
+        if function not in CALLED:
             return super().expression_Call(call)
-        return self.call(f"loom::{CALLED[call.function]}", *(self._argument(part) for part in call.arguments))
+        name = CALLED[function]
+        if name == "fetch":
+            place = call.regions[0]
+            name = f"fetch<{place.dtype.nbytes(int(str(place.extents[-1])))}>"
+        return self.call(f"loom::{name}", *(self._argument(part) for part in arguments))
+
+    def expression_TensorMap(self, node: nodes.TensorMap) -> Text:
+        return Text(self.patterns[key(node)])
 
 
 class LoomKernel(KernelText):
@@ -57,6 +78,13 @@ class LoomKernel(KernelText):
 
     def make_printer(self, names: Names) -> LoomPrinter:
         return LoomPrinter(names)
+
+    def parameter(self, param: nodes.Buffer | nodes.Var | nodes.TensorMap) -> str:
+        if not isinstance(param, nodes.TensorMap):
+            return super().parameter(param)
+        assert isinstance(self.printer, LoomPrinter)
+        name = self.printer.patterns.setdefault(key(param), self.printer.names.fresh(f"{param.tensor.name}_pattern"))
+        return f"const loom::Pattern {name}"
 
     def signature(self, name: str, parameters: str) -> list[str]:
         return [f"weaver(strands = {self.kernel.num_threads}) {name}({parameters}) {{"]
@@ -94,10 +122,8 @@ VOCABULARY = Vocabulary(
     "loom", Path(__file__).parent / "words", (WORDS, Path(gpu.__file__).parent / "device"),
     talks=r"\b(atomic_\w+|load_acquire|store_release|grid_sync)\b", kernels=r"\bweaver\([^()]*\)\s*(\w+)\s*\(", restrict="alone",
     rewritten=((r"\bnear uint8_t shared_memory\[\d+\];", "uint8_t* const shared_memory = ::tw_dynamic_shared();"),),
-    threads=1024, shared_bytes=64 << 10,
 )  # fmt: skip
 
-OVERRIDES = {Gemm: lower_gemm, Reduce: lower_reduce}
 TARGET = Target(
     "loom", lambda: None, named(LOOM), OVERRIDES, emitting("loom.h"), lambda _: "nobody's", build, load, None, VOCABULARY
 )  # fmt: skip
@@ -111,9 +137,13 @@ def made(machine: Arch = LOOM, words: Path | None = None) -> Iterator[Target]:
     ----------
     words : a folder whose header of drawn products stands before LOOM's words.
     """
-    target = replace(TARGET, arch=named(machine))
+    vocabulary = replace(
+        VOCABULARY, threads=machine.max_threads, shared_bytes=machine.shared_bytes, copy_engine=machine.copy_engine,
+        named_barriers=NAMED_BARRIERS, signal_most=0 if machine.signals is None else 1 << 16,
+    )  # fmt: skip
+    target = replace(TARGET, arch=named(machine), emulation=vocabulary)
     if words is not None:
-        vocabulary = replace(VOCABULARY, folder=words, shared=(VOCABULARY.folder, *VOCABULARY.shared))
+        vocabulary = replace(vocabulary, folder=words, shared=(VOCABULARY.folder, *VOCABULARY.shared))
         target = replace(target, emit=emitting("drawn.h"), emulation=vocabulary)
     own = {one.function for one in machine.matrix_instructions}
     assert not own & set(INTRINSICS)

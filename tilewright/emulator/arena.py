@@ -21,7 +21,7 @@ from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor
 GUARD = 4096
 """Bytes of no-man's-land around each array."""
 
-LEAST_ALIGNMENT = 32
+LEAST_ALIGNMENT = 256
 """Arrays lie here at the same place modulo this many bytes as where they come from."""
 
 

@@ -20,7 +20,17 @@ import numpy as np
 from tilewright.emulator.arena import Arena, allocations, arrays_of, pack_arguments
 from tilewright.emulator.lines import line_table
 from tilewright.emulator.reports import OPERATIONS, Labels, Named, Report, Resolve, called, in_order, make_report
-from tilewright.emulator.structures import CONSTANT, LOOK, OF_MACHINES, SCHEDULES, UNSETTLED, CFault, Fault, make_launch
+from tilewright.emulator.structures import (
+    CONSTANT,
+    LOOK,
+    OF_ENGINES,
+    OF_MACHINES,
+    SCHEDULES,
+    UNSETTLED,
+    CFault,
+    Fault,
+    make_launch,
+)
 from tilewright.emulator.tensor_map import TensorMap
 from tilewright.emulator.toolchain import Text, compile_text, core
 from tilewright.errors import EmulationError, EmulationFailed, Span
@@ -185,6 +195,7 @@ def run(
             fences_memory="fence_" in source,
             talks=talks,
             **{name: getattr(vocabulary, name) for name in OF_MACHINES},
+            **{f"engine_{name}": getattr(vocabulary.copy_engine, name, 0) for name in OF_ENGINES},
             look=watch.look,
             registers=registers,
             seed=seed,

@@ -285,8 +285,8 @@ KINDS: dict[str, tuple[str | Callable[[Mapping[str, Any]], str], str]] = {
     "store-not-awaited": ("a thread leaves while its bulk store may still read shared memory",
         "call bulk_commit() and bulk_wait_read<0>() before the kernel ends"),
     "bulk-arguments": ("a bulk copy of {bytes} bytes at shared byte {shared_offset} (global address "
-        "{global_remainder} past a multiple of 16) is not possible",
-        "addresses and size must be multiples of 16, and the size positive"),
+        "{global_remainder} past a multiple of {unit}) is not possible",
+        "addresses and size must be multiples of {unit}, and the size positive"),
     "tensor-map": ("this tensor map cannot be used: {what}", "correct the descriptor"),
     "register-count": ("{set_registers} cannot set {count} registers",
         "counts are {least} to {most}, multiples of {step}"),

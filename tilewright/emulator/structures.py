@@ -46,7 +46,8 @@ OF_MACHINES = (
     "shared_base", "spaces", "flushes", "named_barriers", "group_warps", "signal_most", "registers_least",
     "registers_most", "registers_step",
 )  # fmt: skip
-"""Numbers of a launch, and those that say what its machine is like."""
+OF_ENGINES = ("rank", "box", "unit", "place", "step", "extent", "stride")
+"""Numbers of a launch, and those that say what its machine and its machine's copy engine are like."""
 
 
 class Launch(ctypes.Structure):
@@ -55,6 +56,7 @@ class Launch(ctypes.Structure):
     _fields_ = [
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("cluster", ctypes.c_uint32 * 3),
         *((name, ctypes.c_uint32) for name in (*OF_LAUNCHES, *OF_MACHINES)),
+        *((f"engine_{name}", ctypes.c_uint64) for name in OF_ENGINES),
         ("seed", ctypes.c_uint64), ("poison", ctypes.c_uint64), ("milliseconds", ctypes.c_uint64),
         ("entry", ctypes.c_void_p), ("arguments", ctypes.c_void_p),
         ("allocations", ctypes.POINTER(Allocation)), ("allocation_count", ctypes.c_uint64),

@@ -117,6 +117,12 @@ class Arch:
         return max(PATTERN_ROWS * max(self.spans, default=2), place)
 
     @property
+    def told_apart(self) -> int:
+        """Bytes modulo which addresses and rows of tensors decide how they are moved: by the widest accesses, or by the
+        copy engine."""
+        return max(self.vector_bytes, 0 if self.copy_engine is None else self.copy_engine.unit)
+
+    @property
     def fragment_registers(self) -> int:
         """Registers of a thread that fragments may take; the others hold addresses, indices, operands on their way."""
         return max(self.registers - 40, self.registers // 2)

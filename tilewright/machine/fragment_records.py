@@ -3,7 +3,8 @@
 A record holds what belongs to `rows` rows (16 for codes of four bits and more, 32 or 64 for narrower ones) and 128
 columns: the codes, then scales, then zeros.  The codes of 16 rows follow the A fragment of the m16n8 instructions,
 which a warp of a register-sourced wgmma shares: lane ``4 g + t`` holds of row ``g + 8 h`` the columns
-``E (t + 4 p) + e`` of each step of k, ``E`` elements to a register (`left_fragment` has the rule).  So one load of up to 16 bytes gives a lane codes of several steps, and inside a word
+``E (t + 4 p) + e`` of each step of k, ``E`` elements to a register (`left_fragment` has the rule).  So one load of up
+to 16 bytes gives a lane codes of several steps, and inside a word
 
     field h + 2 (p + 2 step)  of the part of the word that element e of a register comes from
 

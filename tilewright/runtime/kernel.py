@@ -71,7 +71,7 @@ class Kernel(Inspected):
     ) -> None:
         self.function, self.target, self.arch = function, target, arch
         self.schedule = schedule or Schedule()
-        self._classes = FactClasses(function, arch.vector_bytes) if arch.has_threads else None
+        self._classes = FactClasses(function, arch.told_apart) if arch.has_threads else None
         self._facts = facts or (self._classes.best if self._classes else ())
         told = self._classes.assuming(self._facts) if self._classes else function
         self.program: Program = lowered(told, target, arch, self.schedule)
@@ -91,7 +91,7 @@ class Kernel(Inspected):
         self._merged: dict[tuple[int, ...], Kernel] = {}
         # Where kernels have no variants, addresses need be no more than multiples of an element.
         elements = [param.dtype.nbytes(1) for param in function.params if isinstance(param, Buffer)]
-        widest = arch.vector_bytes if self._classes else max(elements, default=1)
+        widest = arch.told_apart if self._classes else max(elements, default=1)
         self.plans = Plans(function, self._binder.written - set(function.outputs), widest)
 
     def __repr__(self) -> str:

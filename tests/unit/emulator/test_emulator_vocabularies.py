@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.emulator import Emulation, run
 from tilewright.errors import EmulationFailed
+from tilewright.machine import CopyEngine
 from tilewright.targets.emulation import HOST, Vocabulary
 
 HEADER = """
@@ -85,6 +86,18 @@ def test_the_manifest_says_what_a_machine_has(
     found, _, _ = launched(tmp_path, HEADER, part, "late", **facts)
     assert {report.kind for report in found.reports} == ({kind} if kind else set())
     assert all(report.hint.startswith(hint) for report in found.reports)
+
+
+@pytest.mark.parametrize("unit", [16, 32])
+def test_copies_are_whole_units_of_the_machines_copy_engine(tmp_path: Path, unit: int) -> None:
+    place = f"::tw_shared_address(shared() + 512, {HERE})"
+    stored = (
+        f"::tw_bulk_store(votes, {place}, 16, 0, {HERE}); ::tw_store_commit({HERE}); ::tw_store_wait(0, 0, {HERE});"
+    )
+    engine = CopyEngine(rank=5, box=256, unit=unit, place=128)
+    found, _, _ = launched(tmp_path, HEADER, f"if (t == 0) {{ {stored} }} wave_barrier();", "late", copy_engine=engine)
+    reported = [report.hint for report in found.reports if report.kind == "bulk-arguments"]
+    assert reported == ([] if unit == 16 else ["addresses and size must be multiples of 32, and the size positive"])
 
 
 @pytest.mark.parametrize("schedule", ["late", "random"])

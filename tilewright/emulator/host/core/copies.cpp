@@ -251,9 +251,10 @@ void tw_copy_arrive(tw_u32 address, tw_u32 noinc, TwSite position) {
 }
 
 static void bulk_arguments(Thread& thread, const void* global, tw_u32 shared, tw_u32 bytes) {
-  if (uintptr_t(global) % 16 || shared % 16 || bytes % 16 || bytes == 0)
+  const uint64_t unit = std::max<uint64_t>(engine_of(thread).launch.engine_unit, 1);
+  if (uintptr_t(global) % unit || shared % unit || bytes % unit || bytes == 0)
     report("bulk-arguments", &thread, thread.site,
-           {{"bytes", number(bytes)}, {"shared_offset", number(int64_t(shared & 0xFFFFFF) - engine_of(thread).launch.shared_base)}, {"global_remainder", number(int64_t(uintptr_t(global) % 16))}});
+           {{"bytes", number(bytes)}, {"shared_offset", number(int64_t(shared & 0xFFFFFF) - engine_of(thread).launch.shared_base)}, {"global_remainder", number(int64_t(uintptr_t(global) % unit))}, {"unit", number(unit)}});
 }
 
 void tw_bulk_load(tw_u32 to, const void* from, tw_u32 bytes, tw_u32 barrier_address, tw_u32 mask, TwSite position) {

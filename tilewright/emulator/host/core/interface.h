@@ -28,7 +28,7 @@ template <class T> inline T tw_greater(T a, T b) { return a != a ? b : b != b ? 
 struct TwDim { tw_u32 x, y, z; };
 struct TwThread { TwDim thread_index, block_index, block_dim, grid_dim; };
 
-/* What a copy engine needs to know of a tensor: the fields of cuTensorMapEncodeTiled.  128 bytes, like the object it stands for. */
+/* What a copy engine needs to know of a tensor, in 128 bytes: up to five dimensions, innermost first. */
 struct TwTensorMap {
   tw_u32 magic;
   tw_u8 rank, element_bytes, type, swizzle, interleave, fill_nan, pad[2];
@@ -74,6 +74,7 @@ struct TwLaunch {
   tw_u32 named_barriers, group_warps; /* of a block, that of all its threads among them; warps that share an asynchronous product */
   tw_u32 signal_most;                 /* arrivals, and bytes, that a phase of a signal counts */
   tw_u32 registers_least, registers_most, registers_step;   /* that a thread may ask for; counts are multiples of the last */
+  tw_u64 engine_rank, engine_box, engine_unit, engine_place, engine_step, engine_extent, engine_stride;   /* `CopyEngine`; 0: there is none */
   tw_u64 seed, poison, milliseconds;   /* the last: a run may take, 0 for any time */
   void (*entry)(void** arguments);
   void** arguments;

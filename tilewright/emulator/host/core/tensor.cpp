@@ -17,20 +17,24 @@ struct Box {
   uint32_t rows, row_bytes, swizzle_mask;
 };
 
-uint32_t map_fault(const TwTensorMap& map, std::string& what) {
+uint32_t map_fault(const TwTensorMap& map, const TwLaunch& machine, std::string& what) {
+  const uint32_t unit = machine.engine_unit;
+  const std::string units = "not a multiple of " + number(unit) + " bytes";
   const uint32_t row = map.box[0] * map.element_bytes, span = map.swizzle ? 16u << map.swizzle : 0;
-  if (map.rank < 1 || map.rank > 5) what = "its rank is not 1 to 5";
-  else if (map.address % 16) what = "its global address is not a multiple of 16 bytes";
+  if (!unit) what = "the machine has no copy engine";
+  else if (map.rank < 1 || map.rank > machine.engine_rank || map.rank > 5) what = "its rank is not 1 to " + number(machine.engine_rank);
+  else if (map.address % unit) what = "its global address is " + units;
   else if (map.interleave) what = "interleaved layouts are not emulated";
-  else if (map.swizzle > 3) what = "its swizzle mode is none that sm_90 has";
-  else if (row % 16) what = "its innermost box row of " + number(row) + " bytes is not a multiple of 16 bytes";
+  else if (map.swizzle > 3) what = "its swizzle mode is none that is known";
+  else if (row % unit) what = "its innermost box row of " + number(row) + " bytes is " + units;
   else if (span && row > span) what = "its innermost box row of " + number(row) + " bytes is longer than the swizzle's " + number(span);
   for (uint32_t d = 0; d < map.rank && d < 5 && what.empty(); ++d) {
-    if (map.box[d] < 1 || map.box[d] > 256) what = "dimension " + number(d) + " of its box is " + number(map.box[d]) + ", not 1 to 256";
-    else if (map.dims[d] < 1 || map.dims[d] > (1ull << 32)) what = "dimension " + number(d) + " has " + number(int64_t(map.dims[d])) + " elements, not 1 to 2^32";
-    else if (map.steps[d] < 1 || map.steps[d] > 8) what = "the element stride of dimension " + number(d) + " is not 1 to 8";
-    else if (d && (map.strides[d - 1] % 16 || map.strides[d - 1] >= (1ull << 40)))
-      what = "the stride of dimension " + number(d) + ", " + number(int64_t(map.strides[d - 1])) + " bytes, is not a multiple of 16 below 2^40";
+    const std::string dimension = "dimension " + number(d);
+    if (map.box[d] < 1 || map.box[d] > machine.engine_box) what = dimension + " of its box is " + number(map.box[d]) + ", not 1 to " + number(machine.engine_box);
+    else if (map.dims[d] < 1 || map.dims[d] > machine.engine_extent) what = dimension + " has " + number(int64_t(map.dims[d])) + " elements, not 1 to " + number(int64_t(machine.engine_extent));
+    else if (map.steps[d] < 1 || map.steps[d] > machine.engine_step) what = "the element stride of " + dimension + " is not 1 to " + number(machine.engine_step);
+    else if (d && (map.strides[d - 1] % unit || map.strides[d - 1] >= machine.engine_stride))
+      what = "the stride of " + dimension + ", " + number(int64_t(map.strides[d - 1])) + " bytes, is " + units + " below " + number(int64_t(machine.engine_stride));
   }
   return what.empty() ? 0 : 1;
 }
@@ -41,8 +45,8 @@ Box make_box(Thread& thread, const void* pointer, uint32_t rank, const int32_t* 
   std::string what;
   if (box.map.magic != 0x54774D61) what = "it is not a tensor map";
   else if (box.map.rank != rank) what = "it has rank " + number(box.map.rank) + ", the copy rank " + number(rank);
-  else if (!map_fault(box.map, what) && int64_t(at[0]) * box.map.element_bytes % 16)
-    what = "the box begins at coordinate " + number(at[0]) + " of the innermost dimension, which is not a multiple of 16 bytes: an illegal instruction";
+  else if (const uint32_t unit = engine_of(thread).launch.engine_unit; !map_fault(box.map, engine_of(thread).launch, what) && int64_t(at[0]) * box.map.element_bytes % unit)
+    what = "the box begins at coordinate " + number(at[0]) + " of the innermost dimension, which is not a multiple of " + number(unit) + " bytes: an illegal instruction";
   if (!what.empty()) {
     report("tensor-map", &thread, thread.site, {{"what", text(what)}});
     abort_cluster();
@@ -145,7 +149,7 @@ void land_box(const Box& box, Block& block, uint32_t offset) {
 
 bool check_box_shared(Thread& thread, const Box& box, Block& block, uint32_t offset) {
   if (!checking()) return true;
-  return check_range(thread, block.shared + offset, size_t(box.pitch) * box.rows, 128, true, thread.site);
+  return check_range(thread, block.shared + offset, size_t(box.pitch) * box.rows, engine_of(thread).launch.engine_place, true, thread.site);
 }
 
 }  // namespace
@@ -214,8 +218,9 @@ void tw_box_store(const void* map, tw_u32 from, tw_u32 rank, const tw_i32* at, t
   if (!check_box_shared(thread, box, block, offset)) abort_cluster();
   open_store_group(thread);
   const uint32_t reading = thread.open_stores.operation;
-  // The innermost extent is honoured in pieces of 16 bytes only.
-  auto end_of = [](uint32_t last, uint32_t row_bytes) { return std::min((last + 15) / 16 * 16, row_bytes); };
+  // The innermost extent is honoured in whole units only.
+  const uint32_t unit = engine_of(thread).launch.engine_unit;
+  auto end_of = [unit](uint32_t last, uint32_t row_bytes) { return std::min((last + unit - 1) / unit * unit, row_bytes); };
   if (checking()) {
     touch_box(thread, box, block, offset, reading, false);
     each_row(box, [&](uint32_t, char* to, uint32_t first, uint32_t last) {
