@@ -10,11 +10,11 @@ import random
 from dataclasses import replace
 
 import numpy as np
-from loom_machine import LOOM, SHUTTLE, STARTED, TYPES
+from loom_machine import LOOM, TYPES
 
 from tilewright.ir.dtypes import ALL
 from tilewright.layout import REGISTER, THREAD, Layout, replicate
-from tilewright.machine import Arch, CopyEngine, MatrixInstruction
+from tilewright.machine import Arch, AsyncCopy, CopyEngine, MatrixInstruction, Signals
 from tilewright.targets.gpu.spellings import TYPES as SPELLED
 
 KINDS = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "int8": "S8", "int32": "S32"}
@@ -28,18 +28,17 @@ def drawn_machine(random: random.Random) -> Arch:
     unit = pick((16, 16, 32, 64))
     engine = CopyEngine(pick((2, 3, 5)), pick((32, 64, 256)), unit, unit * pick((2, 8, 16)))
     pieces = pick(((16, 8, 4), (8, 4), (16,), (4,)))
-    copies = LOOM.copy_instructions if products else pick((LOOM.copy_instructions, ()))
-    if meanwhile := random.random() < 0.5:
-        copies = (replace(STARTED, bytes=pieces), *copies)
+    signals = Signals(random.random() < 0.8, random.random() < 0.8)
     return replace(
-        SHUTTLE,
-        name=LOOM.name,
-        copy_engine=engine if meanwhile and random.random() < 0.7 else None,
-        signals=pick((SHUTTLE.signals, SHUTTLE.signals, None)) if meanwhile else None,
+        LOOM,
+        async_copy=pick((None, AsyncCopy(pieces))),
+        copy_engine=pick((None, engine)),
+        signals=pick((None, signals)),
+        named_barriers=pick((False, True)),
         warp_size=lanes,
         matrix_instructions=products,
-        copy_instructions=copies,
-        features=frozenset(one for one in SHUTTLE.features if one == "threads" or random.random() < 0.7),
+        copy_instructions=LOOM.copy_instructions if products else pick((LOOM.copy_instructions, ())),
+        features=frozenset(one for one in LOOM.features if one == "threads" or random.random() < 0.7),
         registers=pick((32, 64, 96, 128, 255, 256, 512)),
         shared_bytes=pick((8, 16, 32, 48, 64)) << 10,
         spans=pick(((), (128, 64, 32), (64, 32), (32,))),

@@ -14,6 +14,7 @@ from tilewright.machine import (
     REGISTERS,
     SHARED,
     Arch,
+    AsyncCopy,
     CopyEngine,
     CopyInstruction,
     MatrixInstruction,
@@ -65,14 +66,9 @@ PAIRED = MatrixInstruction.of_registers(
 )  # fmt: skip
 """Of two warps of 32 together."""
 
-STARTED = CopyInstruction("cp_async", GLOBAL, SHARED, (8, 4), completion="group")
-
 SHUTTLE = replace(
-    LOOM, name="loom32", warp_size=32, shared_bytes=96 << 10, spans=(64,), max_threads=512, registers=128, cores=4,
-    features=LOOM.features | {"named_barrier", "cp_async", "tma"}, signals=Signals(announce="mbarrier_expect_tx", arrive_announcing="mbarrier_arrive_expect_tx"),
+    LOOM, name="loom32", warp_size=32, shared_bytes=96 << 10, spans=(64,), max_threads=512, registers=128, cores=4, named_barriers=True,
     matrix_instructions=tuple(replace(PAIRED, a=ALL[operand], b=ALL[operand], accumulator=ALL[total], rate=rate) for operand, total, rate in TYPES),
-    copy_engine=CopyEngine(rank=3, box=64, unit=32, place=256),
-    copy_instructions=(CopyInstruction("tma_load", GLOBAL, SHARED, alignment=32, completion="barrier"), CopyInstruction("tma_store", SHARED, GLOBAL, alignment=32, completion="group"),
-                       STARTED, *LOOM.copy_instructions),
+    async_copy=AsyncCopy((8, 4)), copy_engine=CopyEngine(rank=3, box=64, unit=32, place=256), signals=Signals(counts_bytes=True, follows_copies=True),
 )  # fmt: skip
 """Another one: warps of 32, products of two warps, copies that threads or an engine of smaller boxes make meanwhile."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tile_fuzz import program_of
 import tilewright
 import tilewright.language as T
 from tilewright.errors import EmulationFailed, InternalError, MissingCapability, NotAsynchronous, TilewrightError
-from tilewright.machine import Arch
+from tilewright.machine import Arch, CopyEngine
 from tilewright.machine.amd import ARCHITECTURES as AMD
 from tilewright.machine.apple import FAMILIES as APPLE
 from tilewright.machine.instructions import MatrixInstruction
@@ -114,6 +115,40 @@ def test_programs_run_where_copies_are_made_meanwhile(program: Program, tmp_path
     (tmp_path / "drawn.h").write_text(header_of(SHUTTLE))
     with made(SHUTTLE, tmp_path):
         check(program, SHUTTLE)
+
+
+def moved(A: Any, B: Any) -> None:
+    """Tiles that the copy engine brings and takes away in boxes."""
+    M, N = T.const("M, N")
+    A: T.Tensor((M, N), "float16")
+    B: T.Tensor((M, N), "float16")
+    with T.Kernel(T.ceildiv(N, 64), T.ceildiv(M, 32), threads=64) as (x, y):
+        tile, there = T.alloc_shared((32, 64), "float16"), T.alloc_barrier(1)
+        T.tma_copy(A[y * 32, x * 64], tile, barrier=there[0])
+        if T.get_thread_binding() == 0:
+            T.mbarrier_arrive(there[0])
+        T.mbarrier_wait_parity(there[0], 0)
+        T.tma_copy(tile, B[y * 32, x * 64])
+        T.tma_store_wait()
+
+
+@pytest.mark.parametrize(
+    ("unit", "columns", "boxes"), [(16, 72, True), (32, 80, True), (32, 72, False), (64, 96, True)]
+)
+def test_boxes_keep_the_limits_of_the_machines_own_engine(unit: int, columns: int, boxes: bool, tmp_path: Path) -> None:
+    machine = replace(SHUTTLE, copy_engine=CopyEngine(rank=3, box=64, unit=unit, place=256))
+    (tmp_path / "drawn.h").write_text(header_of(machine))
+    A, B = (np.arange(40 * columns).reshape(40, columns).astype("float16") * sign for sign in (1, -1))
+    with made(machine, tmp_path):
+        kernel = tilewright.jit(target="loom -arch=loom32")(moved)
+        if not boxes:
+            with pytest.raises(NotAsynchronous, match=f"multiple of {unit} bytes"):
+                kernel.compile(A, B)
+            return
+        compiled = kernel.compile(A, B)
+        assert "loom::shuttle_in(" in code(compiled) and "loom::shuttle_out(" in code(compiled)
+        whole_lines(compiled.emulate)(A, B)
+        assert np.array_equal(A, B)
 
 
 OTHER_MAKERS = re.compile(r"get_profiler|do_bench|call_extern|target=\"c")
