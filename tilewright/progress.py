@@ -22,7 +22,7 @@ class Progress:
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.total, self.done = total, 0
         self.stream = stream or sys.stderr
-        self.shown = _is_terminal(self.stream)
+        self.shown = self.stream is not None and not self.stream.closed and self.stream.isatty()
         self.drawn = False
         self.started = time.perf_counter()
         self.waited = self.started + PATIENCE - _REDRAWN_EVERY
@@ -68,8 +68,3 @@ class Progress:
         if self.drawn:
             self.stream.write("\r\033[K")
             self.stream.flush()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody looks; a process without a console has no stream, or a closed one."""
-    return stream is not None and not stream.closed and stream.isatty()

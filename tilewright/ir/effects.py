@@ -66,7 +66,7 @@ def accesses(node: object) -> tuple[Collection[ir.Buffer], Collection[ir.Buffer]
         return [region.buffer for region in effects.reads], [region.buffer for region in effects.writes]
     if isinstance(node, ir.Call):
         record, places = INTRINSICS[node.function], list(enumerate(node.arguments))
-        reads = [part.buffer for n, part in places if isinstance(part, ir.Region) and record.may_read(n)]
+        reads = [part.buffer for n, part in places if isinstance(part, ir.Region) and n not in record.fills]
         written = [part for n, part in places if record.may_write(n)]
         maps = [part.tensor for part in written if isinstance(part, ir.TensorMap)]  # what the copy engine stores to
         return reads, [*(part.buffer for part in written if isinstance(part, ir.Region)), *maps]

@@ -53,10 +53,6 @@ class Intrinsic:
         """Whether it may write to the place that it is given as argument of this number."""
         return not self.pure and number not in self.reads_only
 
-    def may_read(self, number: int) -> bool:
-        """Whether it may read what is at that place."""
-        return number not in self.fills
-
 
 INTRINSICS: dict[str, Intrinsic] = {}
 

@@ -63,11 +63,6 @@ def padded(K: int, unit: int) -> int:
     return -(-K // unit) * unit
 
 
-def threads_for(K: int) -> int:
-    """Threads of a block that holds a token: at most 32 elements for each, as far as 512 threads go."""
-    return next((threads for threads in (128, 256) if 32 * threads >= K), 512)
-
-
 @tilewright.jit
 def quantize_activations(
     K: int,
@@ -114,7 +109,7 @@ def quantize_activations(
     elif group is None:
         columns = K if core else padded(K, LINE)
         rows, across = 1 if core else max(1, SHARE // columns), 1
-        threads = 256 if rows > 1 else threads_for(K)
+        threads = 256 if rows > 1 else next((threads for threads in (128, 256) if 32 * threads >= K), 512)
         shape = rows, columns if rows > 1 or core else padded(K, VECTOR * threads)
     else:
         # Groups of a token side by side, and those of several tokens where a token has few.

@@ -263,10 +263,6 @@ def masked_matmul(
         """A sum, times the scale of its row where that is the only one."""
         return total * of_group(scales, r.scale, n, 0, "float32") if r.scaled == "result" else total
 
-    def sum_of_parts(found: Tile, m: Value, at: Value) -> Value:
-        """What the warps of all parts have found, one after the other."""
-        return sum((found[part, m, at] for part in range(1, parts)), start=found[0, m, at])
-
     @T.macro
     def product(t: Tensors) -> None:
         with T.Kernel(T.ceildiv(N, warps * each), T.ceildiv(M, rows), threads=WARP * warps * parts) as (bn, bm):
@@ -308,7 +304,7 @@ def masked_matmul(
                 for m, at in T.Parallel(rows, warps * each):
                     row, n = bm * rows + m, bn * (warps * each) + at
                     if (row < M) & (n < N):
-                        added = sum_of_parts(found, m, at)
+                        added = sum((found[part, m, at] for part in range(1, parts)), start=found[0, m, at])
                         store_result(of_result(added, t.scales, n), r, row, n, t, "float32")
 
     weight = T.Tensor((N, row_bytes // unit), f"uint{8 * unit}")

@@ -27,7 +27,7 @@ from tilewright.ir import DType, Var
 from tilewright.language.choices import Choice
 from tilewright.language.mistakes import SymbolicCondition, SymbolicConstant
 from tilewright.language.mistakes_of_scopes import MissingAnnotation, NumberInBody, SizeMismatch, UnboundSize
-from tilewright.language.proxies import Scalar, describe
+from tilewright.language.proxies import describe
 from tilewright.language.recording import Builder, mismatch, parameters_span
 from tilewright.language.source import annotated_in_body, body_facts
 from tilewright.language.tensors import PointerAnnotation, TensorType
@@ -189,10 +189,6 @@ class _SizeBuilder(Builder):
         """Sizes known only at launch, as the call has them that the function is traced for."""
         self.choices: list[Choice] = []
         self.symbols: dict[str, Var] = {}
-
-    def declared_size(self, name: str, dtype: DType) -> Scalar:
-        """The symbol of a `T.const` while the declarations are read."""
-        return Scalar(self.symbols.setdefault(name, Var(dtype, name)))
 
 
 class DirectFunction:

@@ -240,12 +240,7 @@ def as_expr(value: object, dtype: DType | None = None, what: str = "this operand
     value = plain(value)
     if not isinstance(value, (bool, int, float)):
         raise mistakes.NumberExpected(what, "a number", describe(value))
-    return literal(value, dtype or default_dtype(value))
-
-
-def default_dtype(value: bool | int | float) -> DType:
-    """The dtype of a Python number that stands alone."""
-    return ir.const(value).dtype
+    return literal(value, dtype or ir.const(value).dtype)
 
 
 def literal(value: bool | int | float, dtype: DType) -> ir.Expr:

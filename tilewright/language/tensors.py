@@ -184,7 +184,7 @@ def const(name: str | Sequence[str], dtype: object = "int32") -> Any:
 
 def _size(builder: Any, name: str, dtype: DType) -> Any:
     if builder.sizes is None:
-        return builder.declared_size(name, dtype)
+        return Scalar(builder.symbols.setdefault(name, Var(dtype, name)))
     if name not in builder.sizes:
         raise UnboundSize(name)
     return builder.sizes[name]

@@ -129,7 +129,7 @@ class _Vectorize(ScopedRewriter):
 
     def lanes_for(self, loop: ir.For, extent: ir.Expr) -> int:
         """Lanes of the widest number that the loop works on, fewer where the loop is shorter."""
-        lanes = self.vector_bytes * 8 // widest_bits(loop.body)
+        lanes = self.vector_bytes * 8 // max((_bits_of(node) for node in _values(loop.body)), default=8)
         most = self.analyzer.bounds(extent)[1]
         while most is not None and lanes > most:
             lanes //= 2
@@ -331,11 +331,6 @@ def _neutral(op: str, dtype: DType) -> ir.Expr | None:
     if op in ("min", "max") and dtype.is_integer:
         return ir.const(dtype.maximum if op == "min" else dtype.minimum, dtype)
     return ir.const(0, dtype) if op in ("or", "xor") and dtype.is_integer else None
-
-
-def widest_bits(body: ir.Statement) -> int:
-    """Width of the widest number that vectors of the body would hold; indices are not among them."""
-    return max((_bits_of(node) for node in _values(body)), default=8)
 
 
 def _values(node: ir.Record) -> Iterator[Any]:

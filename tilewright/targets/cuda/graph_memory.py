@@ -55,10 +55,6 @@ class Semaphore:
         """The address of ``sem_post``."""
         return ctypes.cast(c_library().sem_post, ctypes.c_void_p).value or 0
 
-    def was_posted(self) -> bool:
-        """Whether it was, which is true once for each time."""
-        return not c_library().sem_trywait(ctypes.c_void_p(self.address))
-
 
 @functools.cache
 def c_library() -> ctypes.CDLL:
@@ -139,7 +135,7 @@ class GraphMemory:
     def _collect(self) -> None:
         """Take back what belonged to graphs that are gone."""
         for capture, owner in list(self._graphs.items()):
-            if owner.ended.was_posted():
+            if not c_library().sem_trywait(ctypes.c_void_p(owner.ended.address)):
                 del self._graphs[capture]
                 self._signals.append(owner.ended)
                 for piece in (*owner.pieces.values(), *owner.outgrown):

@@ -153,11 +153,6 @@ def _agree(group: Neighbours, condition: ir.Expr) -> bool:
     return group.agree(condition)
 
 
-def is_gather(statement: ir.Statement) -> bool:
-    """Whether a statement brings rows by cp.async (`select_copies` has decided so)."""
-    return isinstance(statement, ir.Parallel) and statement.prefer is not None
-
-
 def filled_by(statement: ir.Statement) -> tuple[ir.Region, ...]:
     """The regions that a statement writes all of: those of an operator, or the tile of a gather."""
     if isinstance(statement, ir.TileOperator):

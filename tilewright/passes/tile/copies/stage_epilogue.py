@@ -110,7 +110,7 @@ class _Stage(ScopedRewriter):
         self.stored = {
             buffer
             for node in find(kernel.body, ir.Store, ir.TileOperator, ir.Call)
-            if self._by_threads(node)
+            if not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
             for buffer in touched(node).writes
         }
         self.order = list(walk(kernel.body))
@@ -150,10 +150,6 @@ class _Stage(ScopedRewriter):
             if behind and isinstance(node, (ir.Load, ir.TileOperator, ir.Call)) and tensor in touched(node).reads:
                 return True
         return False
-
-    def _by_threads(self, node: ir.Record) -> bool:
-        """Whether threads execute a statement, whatever is chosen for copies of accumulators."""
-        return not (isinstance(node, Leaving) and node.source.buffer in self.accumulators)
 
     def visit_Roles(self, roles: ir.Roles) -> Rewritten:
         before = len(self.made)

@@ -88,7 +88,7 @@ def _fits(gemm: Gemm, is_a: bool) -> bool:
 
 def _promoted(gemm: Gemm, parts: Parts) -> list[ir.Statement]:
     i, j = ir.Var(INT32, "i"), ir.Var(INT32, "j")
-    key = gemm.m, gemm.n, _sum_type(gemm)
+    key = gemm.m, gemm.n, ALL["int32"] if gemm.a.dtype.is_integer and gemm.b.dtype.is_integer else F32
     part = parts.setdefault(key, ir.Buffer("part", key[:2], key[2], "fragment"))
     behind: list[ir.Statement] = []
     factors = [_factor(gemm, is_a, var, behind) for is_a, var in ((True, i), (False, j))]
@@ -107,11 +107,6 @@ def _promoted(gemm: Gemm, parts: Parts) -> list[ir.Statement]:
         added = ir.binary("mul", value, factor) if gemm.clear is True else ir.Call(F32, "fma", (value, factor, old))
     body = ir.seq(ir.Store(c, where, added, span=gemm.span))
     return [product, *behind, ir.Parallel((i, j), (gemm.m, gemm.n), body, span=gemm.span)]
-
-
-def _sum_type(gemm: Gemm) -> ir.DType:
-    """The type of sums that the matrix unit makes."""
-    return ALL["int32"] if gemm.a.dtype.is_integer and gemm.b.dtype.is_integer else F32
 
 
 def _factor(gemm: Gemm, is_a: bool, var: ir.Var, behind: list[ir.Statement]) -> ir.Expr | None:

@@ -16,7 +16,7 @@ from tilewright.errors import PipelinePlanError
 from tilewright.ir import Touched, conjunction, has_effect, leaving, mentioned, performed, touched, walk
 from tilewright.ir import nodes as ir
 from tilewright.ops import TMA_STORES, Copy
-from tilewright.passes.tile.copies.gathers import filled_by, is_gather
+from tilewright.passes.tile.copies.gathers import filled_by
 from tilewright.passes.tile.pipelines.open_branches import Opened, open_branches
 
 Name = ir.Let | ir.Allocate
@@ -30,7 +30,7 @@ MANUAL = (ir.ChannelStatement, ir.Channel, ir.Commit, ir.Wait, ir.Roles)
 
 def is_load(statement: ir.Statement) -> bool:
     """Whether a statement brings a tile from global into shared memory, and no pipeline inside has it already."""
-    if isinstance(statement, ir.Parallel) and is_gather(statement):
+    if isinstance(statement, ir.Parallel) and statement.prefer is not None:
         return statement.token is None
     return (
         isinstance(statement, Copy)
