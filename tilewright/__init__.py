@@ -28,31 +28,17 @@ if TYPE_CHECKING:
     from tilewright.runtime.profiler import do_bench
     from tilewright.specialization import compile, jit
 
-_HOMES = {
-    "Kernel": "tilewright.runtime.kernel",
-    "Linear": "tilewright.nn",
-    "Matmul": "tilewright.matmul",
-    "MatmulConfig": "tilewright.matmul",
-    "PackedExperts": "tilewright.matmul",
-    "PackedWeight": "tilewright.matmul",
-    "QuantizationConfig": "tilewright.hf",
-    "TilewrightError": "tilewright.errors",
-    "compile": "tilewright.specialization",
-    "convert_checkpoint": "tilewright.conversion",
-    "do_bench": "tilewright.runtime.profiler",
-    "dtype": "tilewright.ir.dtypes",
-    "fp8_scaled_matmul": "tilewright.matmul",
-    "grouped_matmul": "tilewright.matmul",
-    "jit": "tilewright.specialization",
-    "load_quantized": "tilewright.conversion",
-    "pack": "tilewright.ir.dtypes",
-    "quant_bmm": "tilewright.matmul",
-    "quant_matmul": "tilewright.matmul",
-    "quantize": "tilewright.conversion",
-    "tune": "tilewright.matmul",
-    "tune_grouped": "tilewright.matmul",
-    "unpack": "tilewright.ir.dtypes",
-}
+_NAMES = {
+    "conversion": ("convert_checkpoint", "load_quantized", "quantize"), "errors": ("TilewrightError",),
+    "hf": ("QuantizationConfig",), "ir.dtypes": ("dtype", "pack", "unpack"),
+    "matmul": (
+        "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "fp8_scaled_matmul", "grouped_matmul", "quant_bmm",
+        "quant_matmul", "tune", "tune_grouped",
+    ),
+    "nn": ("Linear",), "runtime.kernel": ("Kernel",), "runtime.profiler": ("do_bench",),
+    "specialization": ("compile", "jit"),
+}  # fmt: skip
+_HOMES = {name: f"tilewright.{room}" for room, names in _NAMES.items() for name in names}
 """Where each public name lives.  A room is loaded when something of it is first used, so that programs which only
 mention tilewright start at once; no public name is the name of a module, or the module would hide it."""
 

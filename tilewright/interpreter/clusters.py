@@ -14,13 +14,9 @@ from tilewright.ir import Call, Kernel, find, walk
 from tilewright.ops import Copy
 
 TOGETHER = (
-    "cluster_sync",
-    "cluster_arrive",
-    "cluster_arrive_relaxed",
-    "cluster_wait",
-    "cluster_rank",
+    "cluster_sync", "cluster_arrive", "cluster_arrive_relaxed", "cluster_wait", "cluster_rank",
     "signal_arrive_cluster",
-)
+)  # fmt: skip
 """Functions by which blocks of a cluster depend on each other, or tell themselves apart."""
 
 

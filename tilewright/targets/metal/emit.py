@@ -32,27 +32,11 @@ TYPES: Mapping[str, str] = {
 }  # fmt: skip
 """Metal's type of one element; it has halves and bfloats itself, and no doubles."""
 
-KEYWORDS = CXX_KEYWORDS | {
-    "kernel",
-    "device",
-    "threadgroup",
-    "constant",
-    "thread",
-    "vertex",
-    "fragment",
-    "bfloat",
-    "uint",
-    "ushort",
-    "uchar",
-    "ulong",
-    "metal",
-    "vec",
-    "access",
-    "sampler",
-    "texture",
-    "threadgroup_position_in_grid",
+KEYWORDS = frozenset({
+    *CXX_KEYWORDS, "kernel", "device", "threadgroup", "constant", "thread", "vertex", "fragment", "bfloat", "uint",
+    "ushort", "uchar", "ulong", "metal", "vec", "access", "sampler", "texture", "threadgroup_position_in_grid",
     "thread_index_in_threadgroup",
-}
+})  # fmt: skip
 
 SPELLINGS = Spellings(TYPES, KEYWORDS, unroll="#pragma unroll")
 
