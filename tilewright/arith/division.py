@@ -19,18 +19,18 @@ from tilewright.ir import Binary, DType, Expr
 
 def floordiv(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
     """``x // divisor``."""
-    return _memoised(state.facts.conclusions.quotients, _quotient, _symbolic_quotient, state, x, divisor, dtype)
+    return _memoised(state.facts.conclusions.quotients, "floordiv", _quotient, state, x, divisor, dtype)
 
 
 def floormod(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
     """``x % divisor``."""
-    return _memoised(state.facts.conclusions.remainders, _remainder, _symbolic_remainder, state, x, divisor, dtype)
+    return _memoised(state.facts.conclusions.remainders, "floormod", _remainder, state, x, divisor, dtype)
 
 
 def _memoised(
     table: dict,
+    op: str,
     by_constant: Callable[[State, Linear, int, DType], Linear],
-    by_form: Callable[[State, Linear, Linear, DType], Linear],
     state: State,
     x: Linear,
     divisor: Linear,
@@ -40,7 +40,7 @@ def _memoised(
     found: Linear | None = table.get(key)
     if found is None:
         if divisor.terms or divisor.constant == 0:
-            found = by_form(state, x, divisor, dtype)
+            found = _symbolic(state, op, x, divisor, dtype)
         else:
             found = by_constant(state, x, divisor.constant, dtype)
         table[key] = found
@@ -180,27 +180,16 @@ def _dividend_modulo(state: State, atom: Expr, coefficient: int, c: int) -> Line
 # Division by an expression ----------------------------------------------------------------------
 
 
-def _symbolic_quotient(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
+def _symbolic(state: State, op: str, x: Linear, divisor: Linear, dtype: DType) -> Linear:
+    """Quotient (``floordiv``) or remainder (``floormod``)."""
     if x.is_zero:
         return x
     quotient, rest = _divide_by_form(x, divisor)
-    if rest.is_zero or _is_proper(state, rest, divisor):
-        return quotient
-    return linear.add(quotient, linear.of_atom(operation(state, "floordiv", rest, divisor, dtype)))
-
-
-def _symbolic_remainder(state: State, x: Linear, divisor: Linear, dtype: DType) -> Linear:
-    if x.is_zero:
-        return x
-    _, rest = _divide_by_form(x, divisor)
-    if rest.is_zero or _is_proper(state, rest, divisor):
-        return rest
-    return linear.of_atom(operation(state, "floormod", rest, divisor, dtype))
-
-
-def _is_proper(state: State, rest: Linear, divisor: Linear) -> bool:
-    """Whether ``0 <= rest < divisor``."""
-    return nonnegative(state, rest) and nonnegative(state, linear.shift(linear.add(divisor, rest, -1), -1))
+    less = linear.shift(linear.add(divisor, rest, -1), -1)
+    if rest.is_zero or (nonnegative(state, rest) and nonnegative(state, less)):  # 0 <= rest < divisor
+        return quotient if op == "floordiv" else rest
+    left = linear.of_atom(operation(state, op, rest, divisor, dtype))
+    return linear.add(quotient, left) if op == "floordiv" else left
 
 
 def _divide_by_form(x: Linear, divisor: Linear) -> tuple[Linear, Linear]:

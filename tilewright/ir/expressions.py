@@ -74,6 +74,13 @@ class Record:
 
 # Expressions ------------------------------------------------------------------------------------
 
+Sign: TypeAlias = "Callable[[Expr, Extent], Expr]"
+
+
+def _sign(op: str) -> tuple[Sign, Sign]:
+    """The methods of one of Python's signs: with the expression on its left, and on its right."""
+    return lambda one, other: index_binary(op, one, other), lambda one, other: index_binary(op, other, one)
+
 
 @node
 class Expr(Record):
@@ -89,32 +96,11 @@ class Expr(Record):
 
     dtype: DType
 
-    def __add__(self, other: Extent) -> Expr:
-        return index_binary("add", self, other)
-
-    def __radd__(self, other: Extent) -> Expr:
-        return index_binary("add", other, self)
-
-    def __sub__(self, other: Extent) -> Expr:
-        return index_binary("sub", self, other)
-
-    def __rsub__(self, other: Extent) -> Expr:
-        return index_binary("sub", other, self)
-
-    def __mul__(self, other: Extent) -> Expr:
-        return index_binary("mul", self, other)
-
-    def __rmul__(self, other: Extent) -> Expr:
-        return index_binary("mul", other, self)
-
-    def __floordiv__(self, other: Extent) -> Expr:
-        return index_binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Extent) -> Expr:
-        return index_binary("floordiv", other, self)
-
-    def __mod__(self, other: Extent) -> Expr:
-        return index_binary("floormod", self, other)
+    __add__, __radd__ = _sign("add")
+    __sub__, __rsub__ = _sign("sub")
+    __mul__, __rmul__ = _sign("mul")
+    __floordiv__, __rfloordiv__ = _sign("floordiv")
+    __mod__, _ = _sign("floormod")
 
 
 @node

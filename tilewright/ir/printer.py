@@ -152,12 +152,7 @@ class _Printer:
             items.append(f"strides={self.text.group([self.text.extent(s) for s in buffer.strides])}")
         if buffer.source is not None:
             items.append(f"source={self.names(buffer.source)}")
-        if buffer.packed:
-            items.append("packed=True")
-        if buffer.alignment != ir.GLOBAL_ALIGNMENT:
-            items.append(f"alignment={buffer.alignment}")
-        if buffer.placed:
-            items.append("placed=True")
+        items += self._said(buffer, "packed", "alignment", "placed")
         return f"{SCOPE_WORDS.get(buffer.scope, buffer.scope)}({', '.join([*items, *more])})"
 
     def _declare_views(self, source: ir.Buffer) -> None:
@@ -231,22 +226,16 @@ class _Printer:
         of = loop.var.dtype
         start, stop = self.text(loop.start, of), self.text(loop.stop, of)
         items = [start, stop] if start != "0" else [stop]
-        if loop.num_stages:
-            items.append(f"num_stages={loop.num_stages}")
-        for name in ("order", "stage", "specialize"):
-            if getattr(loop, name) is not None:
-                items.append(f"{name}={self.text.value(getattr(loop, name))}")
+        items += self._said(loop, "num_stages", "order", "stage", "specialize")
         self._loop((loop.var,), "pipelined", items, loop)
+
+    def _said(self, node: ir.Record, *names: str) -> list[str]:
+        """Fields of a node by their names, those that are not as they are by default."""
+        return [f"{name}={self.text.value(value)}" for name, value in record_fields(node) if name in names]
 
     def print_Parallel(self, loop: ir.Parallel) -> None:
         items = [self.text.extent(extent) for extent in loop.extents]
-        if loop.layout is not None:
-            items.append(f"layout={self.text.value(loop.layout)}")
-        if loop.coalesced_width is not None:
-            items.append(f"coalesced_width={loop.coalesced_width}")
-        for name in ("prefer", "token"):
-            if getattr(loop, name) is not None:
-                items.append(f"{name}={self.text.value(getattr(loop, name))}")
+        items += self._said(loop, "layout", "coalesced_width", "prefer", "token")
         self._loop(loop.vars, "parallel", items, loop)
 
     def _loop(self, vars: Sequence[ir.Var], word: str, items: list[str], loop: Any) -> None:
@@ -275,17 +264,14 @@ class _Printer:
         self.line(f"assume({self.text(statement.condition)})", statement)
 
     def print_Print(self, statement: ir.Print) -> None:
-        items = [self.text.value(value) for value in statement.values]
-        items += [f"thread={statement.thread}"] if statement.thread else []
+        items = [*map(self.text.value, statement.values), *self._said(statement, "thread")]
         self.call("breakpoint" if statement.stop else "print", items, "", statement)
 
     def print_Commit(self, commit: ir.Commit) -> None:
         self.line(f"commit({quoted(commit.token)})", commit)
 
     def print_Wait(self, wait: ir.Wait) -> None:
-        items = [quoted(wait.token), f"pending={wait.pending}"]
-        items += ["reading_only=True"] if wait.reading_only else []
-        items += [f"others={wait.others}"] if wait.others else []
+        items = [quoted(wait.token), f"pending={wait.pending}", *self._said(wait, "reading_only", "others")]
         items += [f"full={self.text(wait.full)}"] if wait.full is not None else []
         self.call("wait", items, "", wait)
 
@@ -293,8 +279,7 @@ class _Printer:
         items = [quoted(channel.name), *(f"{self.names(buffer)}" for buffer in channel.buffers)]
         items.append(f"stages={channel.stages}")
         items += [f"{word}={self.text.value(getattr(channel, word))}" for word in ("writers", "readers")]
-        items.append(f"scope={quoted(channel.scope)}")
-        self.call("channel", [*items, *["alternate=True"] * channel.alternate], "", channel)
+        self.call("channel", [*items, f"scope={quoted(channel.scope)}", *self._said(channel, "alternate")], "", channel)
 
     def print_ChannelStatement(self, statement: ir.ChannelStatement) -> None:
         word = type(statement).__name__.lower()
