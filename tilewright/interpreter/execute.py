@@ -309,11 +309,10 @@ class Executor(Lines):
 
     def _evaluate_in_steps(self, node: nodes.Evaluate) -> Steps:
         """A call for its effect; one in which others are waited for hands over to them."""
-        waits = WAITING_CALLS.get(node.value.function) if isinstance(node.value, nodes.Call) else None
+        waits = WAITING_CALLS.get(node.value.function)
         if waits is None:
             self.value(node.value)
         else:
-            assert isinstance(node.value, nodes.Call)
             yield from waits(self, node.value)
 
 

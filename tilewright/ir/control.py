@@ -93,5 +93,4 @@ def perform(function: str, *arguments: ir.Expr | ir.Region | str, span: Span | N
 
 def performed(statement: object) -> str | None:
     """The function that a statement calls for its effect; None for a statement that calls none."""
-    call = statement.value if isinstance(statement, ir.Evaluate) else None
-    return call.function if isinstance(call, ir.Call) else None
+    return statement.value.function if isinstance(statement, ir.Evaluate) else None

@@ -184,7 +184,10 @@ class _Parser(ExpressionParser):
             values = tuple(self.value(argument) for argument in call.args)
             thread = next((self.integer(keyword.value) for keyword in call.keywords if keyword.arg == "thread"), 0)
             return ir.Print(values, word == "breakpoint", thread, span=span)
-        return ir.Evaluate(self.expression(call), span=span)
+        value = self.expression(call)
+        if not isinstance(value, ir.Call):
+            raise self.fail("only a call has an effect", call)
+        return ir.Evaluate(value, span=span)
 
     def _group(self, call: ast.Call, span: Span | None) -> ir.Statement:
         """``commit("loads")`` or ``wait("loads", pending=1)``."""

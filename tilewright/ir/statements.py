@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any, TypeAlias
 
 from tilewright.errors import Span
-from tilewright.ir.expressions import Const, Expr, Extent, Record, Var, node
+from tilewright.ir.expressions import Call, Const, Expr, Extent, Record, Var, node
 from tilewright.ir.regions import Buffer, Region
 
 
@@ -62,7 +62,7 @@ class Store(Statement):
 class Evaluate(Statement):
     """A call for its effect."""
 
-    value: Expr
+    value: Call
 
 
 @node

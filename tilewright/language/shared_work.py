@@ -94,11 +94,7 @@ def _is_atomic(call: ir.Call) -> bool:
 
 def kept_registers(statement: object) -> int | None:
     """The registers that a statement sets."""
-    if (
-        isinstance(statement, ir.Evaluate)
-        and isinstance(statement.value, ir.Call)
-        and statement.value.function == "set_registers"
-    ):
+    if isinstance(statement, ir.Evaluate) and statement.value.function == "set_registers":
         assert isinstance(statement.value.arguments[0], ir.Const)
         return int(statement.value.arguments[0].value)
     return None

@@ -142,7 +142,7 @@ class _Lower(Rewriter):
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         value = statement.value
-        if isinstance(value, ir.Call) and value.function == "begin_barriers":
+        if value.function == "begin_barriers":
             (row,) = value.regions
             self.unmet = "cluster" if "cluster" in (value.arguments[1], self.unmet) else "block"
             begin = [
@@ -150,7 +150,7 @@ class _Lower(Rewriter):
                 for place, count in enumerate(value.operands)
             ]
             return self._leader(*begin, perform("fence_signal_init"), span=statement.span)
-        if self.shares and isinstance(value, ir.Call) and value.function in ORDERED:
+        if self.shares and value.function in ORDERED:
             return replace(statement, value=replace(value, function=ORDERED[value.function]))
         return statement
 

@@ -118,12 +118,12 @@ class RoleThreads(DecidingRewriter):
 
     def visit_Evaluate(self, evaluate: ir.Evaluate) -> Rewritten:
         value = evaluate.value
-        if isinstance(value, ir.Call) and value.function == "settle":
+        if value.function == "settle":
             registers = self.map_buffer(value.regions[0].buffer)
             return perform("hold_registers", ir.whole(registers), span=evaluate.span)
-        if isinstance(value, ir.Call) and value.function in ("take_turn", "pass_turn", "end_turns"):
+        if value.function in ("take_turn", "pass_turn", "end_turns"):
             return self._ordered_barrier(value, evaluate.span)
-        if isinstance(value, ir.Call) and value.function == "sync_threads":
+        if value.function == "sync_threads":
             return replace(evaluate, value=self.barrier())
         return self.generic(evaluate)
 

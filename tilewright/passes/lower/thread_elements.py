@@ -170,7 +170,7 @@ def is_plain(body: ir.Seq) -> bool:
 def sum_of(statement: ir.Statement) -> ir.Store | None:
     """An atomic addition in no particular order, as if it stored what it adds; None for anything else."""
     value = statement.value if isinstance(statement, ir.Evaluate) else None
-    if not isinstance(value, ir.Call) or value.function != "atomic_add" or value.arguments[2] != "relaxed":
+    if value is None or value.function != "atomic_add" or value.arguments[2] != "relaxed":
         return None
     (place,), (added,) = value.regions, value.operands
     return ir.Store(place.buffer, place.starts, added, span=statement.span)

@@ -130,10 +130,9 @@ def _united(states: Collection[_Touched]) -> _Touched:
 
 def _is_barrier(statement: ir.Statement) -> bool:
     """Whether a statement is a barrier of all threads that reach it."""
-    value = statement.value if isinstance(statement, ir.Evaluate) else None
-    if not isinstance(value, ir.Call) or value.function not in BARRIERS:
+    if not isinstance(statement, ir.Evaluate) or statement.value.function not in BARRIERS:
         return False
-    return not value.arguments or isinstance(value.arguments[0], ir.Const)
+    return all(isinstance(one, ir.Const) for one in statement.value.arguments[:1])
 
 
 def declared_below(kernel: ir.Kernel) -> frozenset[ir.Buffer]:

@@ -109,7 +109,7 @@ class _First(Rewriter):
         return self.generic(binary)
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
-        if isinstance(statement.value, ir.Call) and statement.value.function in ("prefetch", "prefetch_far"):
+        if statement.value.function in ("prefetch", "prefetch_far"):
             return statement  # asks for the line of the first lane, whatever lanes there are
         raise NoFirstLanes
 

@@ -274,7 +274,7 @@ def _simple(node: ir.Record) -> bool:
     if isinstance(node, ir.Call):
         return access_of(node) is not None or _pure(node)
     if isinstance(node, ir.Evaluate):
-        return isinstance(node.value, ir.Call) and access_of(node.value) is not None
+        return access_of(node.value) is not None
     return not isinstance(node, ir.Statement) or isinstance(
         node, (ir.Seq, ir.For, ir.Store, ir.Let, ir.Allocate, ir.If)
     )

@@ -164,9 +164,8 @@ class CpuStatements(CpuExpressions):
         self.line(self.exit.format(status=0))
 
     def statement_Evaluate(self, evaluate: ir.Evaluate) -> None:
-        call = evaluate.value
-        if isinstance(call, ir.Call) and call.function == "print_line":
-            text, *numbers = call.arguments
+        if evaluate.value.function == "print_line":
+            text, *numbers = evaluate.value.arguments
             self._print_line(str(text), [number for number in numbers if isinstance(number, ir.Expr)])
         else:
             super().statement_Evaluate(evaluate)

@@ -37,7 +37,7 @@ _NO_BARRIER = frozenset({*UPDATES, "print_line", "dp4a", "prefetch", "prefetch_f
 def ordered_by_author(branch: ir.Statement) -> bool:
     """Whether the author says in a statement who waits for whom."""
     return holds(branch, ir.Wait, ir.Commit, ir.Roles, ir.TileOperator) or any(
-        isinstance(one.value, ir.Call) and one.value.function not in _NO_BARRIER for one in find(branch, ir.Evaluate)
+        one.value.function not in _NO_BARRIER for one in find(branch, ir.Evaluate)
     )
 
 

@@ -255,7 +255,7 @@ class _Walk:
         times = over_threads((loop.stop - loop.start + loop.step - 1) // loop.step, self.threads)
         if times is None or np.ptp(times) != 0:
             return None
-        if self.names.isdisjoint(find(ir.seq(*map(ir.Evaluate, header(loop))), ir.Var, ir.Buffer)):
+        if all(self.names.isdisjoint(find(part, ir.Var, ir.Buffer)) for part in header(loop)):
             return loop
         iteration = ir.Var(loop.var.dtype, "turn")
         body = ir.seq(ir.Let(loop.var, loop.start + iteration * loop.step, span=loop.span), loop.body)
@@ -301,7 +301,7 @@ class _Walk:
         return [*before, statement, *fence], left
 
     def _loop(self, loop: ir.For | ir.While, pending: Pending) -> tuple[list[ir.Statement], Pending]:
-        header = self.touches(ir.Seq((ir.Evaluate(loop.condition),))) if isinstance(loop, ir.While) else NOTHING
+        header = self.touches(ir.Assume(loop.condition)) if isinstance(loop, ir.While) else NOTHING
         before = [barrier()] if pending.conflicts(header) else []
         entry = (pending.after_barrier() if before else pending).then(header)
         _, left, jumps = self._trip(loop, entry, header)
@@ -352,7 +352,7 @@ class _Walk:
         before: list[ir.Statement] = []
         if pending.conflicts(self.touches(branch)):
             before, pending = [barrier()], pending.after_barrier()
-        pending = pending.then(self.touches(ir.Seq((ir.Evaluate(branch.condition),))))
+        pending = pending.then(self.touches(ir.Assume(branch.condition)))
         then, after = self.sequence(branch.then, pending)
         otherwise, after_otherwise = branch.otherwise, pending
         if otherwise is not None:

@@ -71,8 +71,7 @@ class Emission:
         plan = self.plan
         wanted: set[Name] = set()
         for number in numbers:
-            conditions = plan.conditions[number]
-            users = [ir.Evaluate(one) for one in conditions] if conditions else [plan.statements[number]]
+            users = plan.conditions[number] or (plan.statements[number],)
             wanted.update(let for user in users for let in needed_names(user, plan.lets))
         return [let for let in plan.lets if let in wanted]
 

@@ -162,9 +162,9 @@ def _is_name(statement: ir.Statement) -> TypeGuard[Name]:
     return isinstance(statement, ir.Let) or (isinstance(statement, ir.Allocate) and statement.buffer.placed)
 
 
-def needed_names(statement: ir.Statement, lets: Sequence[N]) -> list[N]:
-    """The names that a statement uses, and those that these rest on, in order."""
-    wanted = mentioned(statement)
+def needed_names(node: ir.Record, lets: Sequence[N]) -> list[N]:
+    """The names that a statement or an expression uses, and those that these rest on, in order."""
+    wanted = mentioned(node)
     found: list[N] = []
     for let in reversed(lets):
         if (let.var if isinstance(let, ir.Let) else let.buffer) in wanted:

@@ -18,7 +18,7 @@ After (``W`` is packed)::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tilewright.ir import accesses, bodies, changed, holds, of_views, same, walk, without_tiles
 from tilewright.ir import nodes as ir
@@ -41,7 +41,6 @@ def forward_operands(function: ir.Function, context: Context) -> ir.Function:
 
 
 def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.Kernel:
-    staged = staged_tiles(kernel)
     beginnings = _Beginnings(function)
     beginnings(kernel)
     changes: dict[Gemm, dict[str, ir.Region]] = {}
@@ -49,24 +48,19 @@ def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.K
     served: dict[ir.Buffer, int] = {}
     safe = {buffer for buffer, _ in kernel.safe_values}
     sources = context.facts[SOURCES]
-    for gemm, visible in gemms_with_fillings(kernel.body, {}):
-        for name in ("a", "b"):
-            region: ir.Region = getattr(gemm, name)
-            filled = staged.get(region.buffer)
-            if filled is None or visible.get(region.buffer) is not filled or not region.is_whole:
-                continue
-            if filled.source.buffer in safe:  # what a gemm does not read counts as zero
-                continue
-            stays = shift_ends_with(gemm, name, filled.source)
-            if not stays and name == "a":
-                continue
-            copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context.arch) and not _is_shifted(gemm)
-            in_place = filled in beginnings.of(name) and not (name == "a" and copied)
-            if in_place and _suits(gemm, name, filled, context.arch):
-                changes.setdefault(gemm, {})[name] = filled.source
-                served[region.buffer] = served.get(region.buffer, 0) + 1
-            elif stays and tells_ends(filled, region):
-                sources[region] = filled.source
+    for gemm, name, region, filled in staged_operands(kernel):
+        if filled.source.buffer in safe:  # what a gemm does not read counts as zero
+            continue
+        stays = shift_ends_with(gemm, name, filled.source)
+        if not stays and name == "a":
+            continue
+        copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context.arch) and not _is_shifted(gemm)
+        in_place = filled in beginnings.of(name) and not (name == "a" and copied)
+        if in_place and _suits(gemm, name, filled, context.arch):
+            changes.setdefault(gemm, {})[name] = filled.source
+            served[region.buffer] = served.get(region.buffer, 0) + 1
+        elif stays and tells_ends(filled, region):
+            sources[region] = filled.source
     if not changes:
         return kernel
     dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
@@ -168,22 +162,40 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, arch: Arch) -> bool:
     )
 
 
-def staged_tiles(kernel: ir.Kernel) -> dict[ir.Buffer, Copy | Decode]:
-    """Tiles that exactly one copy (or plain decode) of a read-only global region writes."""
+def staged_operands(kernel: ir.Kernel) -> Iterator[tuple[Gemm, str, ir.Region, Copy | Decode]]:
+    """The whole tiles that gemms read as ``"a"`` or ``"b"``, each with the one copy (or plain decode) of a read-only
+    global region that writes it, which surely has happened before, in the same iteration of every loop."""
     writers: dict[ir.Buffer, list[object]] = {}
     views = of_views(kernel.body)
     for node in walk(kernel.body):
         for buffer in accesses(node)[1]:
             writers.setdefault(buffer, []).append(node)
-    found: dict[ir.Buffer, Copy | Decode] = {}
-    for buffer, statements in writers.items():
-        (first, *more) = statements
-        if more or buffer.scope == "global" or buffer in views or not isinstance(first, (Copy, Decode)):
-            continue
-        if first.source.buffer in writers or not first.destination.is_whole or not _is_plain(first):
-            continue
-        found[buffer] = first
-    return found
+
+    def fills(statement: Copy | Decode) -> bool:
+        tile = statement.destination.buffer
+        alone = writers[tile] == [statement] and tile.scope != "global" and tile not in views
+        whole = statement.destination.is_whole and statement.source.buffer not in writers
+        return alone and whole and _is_plain(statement)
+
+    def below(
+        node: ir.Statement, known: Mapping[ir.Buffer, Copy | Decode]
+    ) -> Iterator[tuple[Gemm, str, ir.Region, Copy | Decode]]:
+        if isinstance(node, ir.Seq):
+            here = dict(known)
+            for statement in node.statements:
+                yield from below(statement, here)
+                if isinstance(statement, (Copy, Decode)) and fills(statement):
+                    here[statement.destination.buffer] = statement
+        elif isinstance(node, Gemm):
+            operands = (("a", node.a), ("b", node.b))
+            yield from (
+                (node, name, one, known[one.buffer]) for name, one in operands if one.is_whole and one.buffer in known
+            )
+        else:
+            for body in bodies(node):
+                yield from below(body, known)
+
+    yield from below(kernel.body, {})
 
 
 def _is_plain(statement: Copy | Decode) -> bool:
@@ -199,20 +211,3 @@ def _is_plain(statement: Copy | Decode) -> bool:
 def reader_counts(kernel: ir.Kernel) -> Counter[ir.Buffer]:
     """How often each buffer is read, by operators and by single loads."""
     return Counter(buffer for node in walk(kernel.body) for buffer in accesses(node)[0])
-
-
-def gemms_with_fillings(
-    node: ir.Statement, visible: dict[ir.Buffer, Copy | Decode]
-) -> Iterator[tuple[Gemm, dict[ir.Buffer, Copy | Decode]]]:
-    """Every gemm with the fillings that surely happened before it, in the same iteration of every loop."""
-    if isinstance(node, ir.Seq):
-        here = dict(visible)
-        for statement in node.statements:
-            yield from gemms_with_fillings(statement, here)
-            if isinstance(statement, (Copy, Decode)):
-                here[statement.destination.buffer] = statement
-    elif isinstance(node, Gemm):
-        yield node, visible
-    else:
-        for body in bodies(node):
-            yield from gemms_with_fillings(body, visible)

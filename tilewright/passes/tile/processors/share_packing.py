@@ -176,26 +176,22 @@ def _readers(kernel: ir.Kernel, tile: _Shared) -> ir.Extent:
 
 def _shared_tiles(kernel: ir.Kernel, context: Context) -> list[_Shared]:
     """Tiles that several blocks fill alike and only one gemm reads, in a fixed order."""
-    staged, readers = operands.staged_tiles(kernel), operands.reader_counts(kernel)
+    readers = operands.reader_counts(kernel)
     safe = {buffer for buffer, _ in kernel.safe_values}
     loops = dict(_loops_around_copies(kernel.body, {}))
     grid = dict(zip(kernel.block_vars, kernel.grid, strict=True))
     found = []
-    for gemm, visible in operands.gemms_with_fillings(kernel.body, {}):
-        for region in (gemm.a, gemm.b):
-            tile = region.buffer
-            filled = staged.get(tile)
-            if filled is None or visible.get(tile) is not filled or readers.get(tile) != 1:
-                continue
-            copy = filled
-            if not isinstance(copy, Copy) or copy not in loops or not region.is_whole or not _is_plain(copy, safe):
-                continue
-            form: tuple[PanelLayout | None, DType] | None
-            form = _left_form(gemm) if region is gemm.a else tile_layout(gemm)
-            places = _places(copy, {**grid, **loops[copy]})
-            if form is not None and places is not None and not set(grid) <= set(places):
-                pitch = _pitch(gemm, context) if region is gemm.a else None
-                found.append(_shared(copy, form[0], form[1], places, pitch))
+    for gemm, name, region, copy in operands.staged_operands(kernel):
+        if readers.get(region.buffer) != 1 or not isinstance(copy, Copy):
+            continue
+        if copy not in loops or not _is_plain(copy, safe):
+            continue
+        form: tuple[PanelLayout | None, DType] | None
+        form = _left_form(gemm) if name == "a" else tile_layout(gemm)
+        places = _places(copy, {**grid, **loops[copy]})
+        if form is not None and places is not None and not set(grid) <= set(places):
+            pitch = _pitch(gemm, context) if name == "a" else None
+            found.append(_shared(copy, form[0], form[1], places, pitch))
     return found
 
 

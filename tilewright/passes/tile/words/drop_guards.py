@@ -128,9 +128,9 @@ def _place(statement: object) -> tuple[ir.Buffer, tuple[ir.Expr, ...]] | None:
     """The element of a tensor that a statement stores, or adds to in no particular order."""
     if isinstance(statement, ir.Store) and statement.buffer.scope == "global":
         return statement.buffer, statement.indices
-    value = statement.value if isinstance(statement, ir.Evaluate) else None
-    if isinstance(value, ir.Call) and value.function == "atomic_add" and value.arguments[2] == "relaxed":
-        region = value.arguments[0]
+    call = statement.value if isinstance(statement, ir.Evaluate) else None
+    if call is not None and call.function == "atomic_add" and call.arguments[2] == "relaxed":
+        region = call.arguments[0]
         if (
             isinstance(region, ir.Region)
             and region.buffer.scope == "global"

@@ -90,7 +90,7 @@ class _Replace(HoistingRewriter):
 
     def visit_Evaluate(self, statement: ir.Evaluate) -> Rewritten:
         call = statement.value
-        if not isinstance(call, ir.Call) or call.function not in self.absent & {FENCE, DOT, *COPIES}:
+        if call.function not in self.absent & {FENCE, DOT, *COPIES}:
             return self.generic(statement)
         given: tuple[Any, ...] = self.generic(call).arguments  # as many as the intrinsic has
         return None if call.function == FENCE else _summed(*given) if call.function == DOT else _copied(*given)
