@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.cli.contestants import Contestant, Prepare, quantized
+from tilewright.cli.timed_products import captured
 from tilewright.errors import NoDevice
 from tilewright.libraries import torch
 from tilewright.matmul import PackedWeight, quant_matmul
@@ -73,33 +74,17 @@ def contestants(weight: np.ndarray, group: int, progress: Progress) -> Iterator[
 
 
 def _prepared(product: Callable[[torch.Tensor, torch.Tensor], object], weight: np.ndarray) -> Prepare:
-    """Activations on the device, and a replay of one captured call that waits for its result.
-
-    Captured, as servers run a model's step: what the table shows is the device's work, not Python's.
-    """
+    """Activations on the device, and a replay of one captured call."""
 
     def prepare(a: np.ndarray) -> Callable[[], object]:
         held = torch.from_numpy(a).cuda().half()
         c = torch.empty(a.shape[0], weight.shape[0], dtype=torch.float16, device="cuda")
-        product(held, c)  # compiles
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            product(held, c)
-        return _Captured(graph, held, c)
+        again = captured(lambda: product(held, c))
+
+        def multiply() -> DeviceResult:
+            again()
+            return DeviceResult(c)
+
+        return multiply
 
     return prepare
-
-
-@dataclass(frozen=True, slots=True)
-class _Captured:
-    """A captured product with the memory that it reads and writes, which must live as long."""
-
-    graph: torch.cuda.CUDAGraph
-    activations: torch.Tensor
-    result: torch.Tensor
-
-    def __call__(self) -> DeviceResult:
-        self.graph.replay()
-        torch.cuda.synchronize()
-        return DeviceResult(self.result)

@@ -67,22 +67,23 @@ def _here(packed: PackedWeight, x: np.ndarray, request: BenchRequest) -> Callabl
 
 
 def _on_gpu(packed: PackedWeight, x: np.ndarray, request: BenchRequest) -> Callable[[], object]:
-    """A captured call that waits for its result: what is timed is the device's work, not Python's."""
     from tilewright.matmul import quant_matmul
 
     a = torch.from_numpy(x).cuda().half()
     out = torch.empty(len(x), request["n"], dtype=torch.float16, device="cuda")
+    return captured(lambda: quant_matmul(a, packed, quantize=request["activations"] or None, out=out))
 
-    def product() -> object:
-        return quant_matmul(a, packed, quantize=request["activations"] or None, out=out)
 
-    product()
+def captured(product: Callable[[], object]) -> Callable[[], object]:
+    """A replay of one captured call that waits for its result, as servers run a model's step: what is timed is the
+    device's work, not Python's."""
+    product()  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         product()
 
-    def call(held: tuple[object, ...] = (a, out)) -> None:
+    def call(holds: object = product) -> None:  # what is replayed reads its memory
         graph.replay()
         torch.cuda.synchronize()
 
