@@ -284,7 +284,7 @@ def _place(location: Mapping[str, object]) -> str:
 class _IntegerMath:
     """`Layout.coordinates` on ints and arrays."""
 
-    zero = 0
+    zero: int | Expr = 0
 
     @staticmethod
     def swizzled(swizzle: Swizzle, offset: object) -> Any:
@@ -299,22 +299,15 @@ class _IntegerMath:
         return total + value * weight
 
 
-class _ExpressionMath:
+class _ExpressionMath(_IntegerMath):
     """`Layout.coordinates` on index expressions."""
 
     zero = const(0)
 
     @staticmethod
-    def swizzled(swizzle: Swizzle, offset: Expr) -> Expr:
+    def swizzled(swizzle: Swizzle, offset: object) -> Expr:
+        assert isinstance(offset, Expr)
         return swizzle.expression(offset)
-
-    @staticmethod
-    def digit(location: Expr, above: int | None, one: Digit) -> Expr:
-        return (location if above is None else location % above) // one.stride
-
-    @staticmethod
-    def add(total: Expr, value: Expr, weight: int) -> Expr:
-        return total + value * weight
 
 
 @functools.lru_cache(maxsize=1024)

@@ -109,6 +109,16 @@ class ScopedRewriter(Rewriter):
         for var, extent in zip(vars, extents, strict=True):
             self.analyzer.bind_extent(var, extent)
 
+    def is_outside(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> bool:
+        """Whether an access is out of bounds whatever happens."""
+        prove = self.analyzer.prove
+        return any(
+            prove(ir.index_binary("lt", index, 0))
+            or prove(ir.index_binary("ge", index, extent))
+            or prove(ir.index_binary("le", extent, 0))
+            for index, extent in zip(indices, buffer.shape, strict=True)
+        )
+
     def visit_Role(self, role: ir.Role) -> ir.Role:
         with self.analyzer.scope():
             self.bind_role(role)

@@ -20,7 +20,7 @@ from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import DType
 from tilewright.texts import readable
 
-PRIMARY, UNARY, TERNARY, LOWEST = 16, 14, 3, 0
+PRIMARY, UNARY, TERNARY = 16, 14, 3
 
 OPERATORS: Mapping[str, tuple[str, int]] = {
     "mul": ("*", 13), "div": ("/", 13), "floordiv": ("/", 13), "floormod": ("%", 13),

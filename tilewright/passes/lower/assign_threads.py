@@ -181,16 +181,6 @@ class Assign(PlaceRewriter, BlockView):
         tests = [(ir.index_binary("ge", low, 0), ir.index_binary("lt", high, extent)) for low, high, extent in ends]
         return guard_of(test for pair in tests for test in pair if not self.analyzer.prove(test))
 
-    def is_outside(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> bool:
-        """Whether an access is out of bounds whatever happens."""
-        prove = self.analyzer.prove
-        return any(
-            prove(ir.index_binary("lt", index, 0))
-            or prove(ir.index_binary("ge", index, extent))
-            or prove(ir.index_binary("le", extent, 0))
-            for index, extent in zip(indices, buffer.shape, strict=True)
-        )
-
     # Operators -----------------------------------------------------------------------------------
 
     def visit_TileOperator(self, operator: ir.TileOperator) -> ir.Statement:

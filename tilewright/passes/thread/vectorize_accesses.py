@@ -76,15 +76,12 @@ class _Vectorize(ScopedRewriter):
         lanes = self.lanes_for(loop, extent)
         if lanes < 2:
             return None
-        body = self.vector_body(loop, lanes)
+        body = self.in_lanes(loop, lanes, lambda made: made.body(loop.body))
         if body is None:
             return None
         named, end = self.whole_vectors(loop, extent, lanes)
         main = replace(loop, stop=end, step=ir.const(lanes, loop.var.dtype), body=body, kind="serial")
         return [*named, main, *self.rest(loop, body, end, extent, lanes)]
-
-    def vector_body(self, loop: ir.For, lanes: int) -> ir.Seq | None:
-        return self.in_lanes(loop, lanes, lambda made: made.body(loop.body))
 
     def in_lanes(self, loop: ir.For, lanes: int, make: Callable[[Lanes], V]) -> V | None:
         """What `make` makes of a part of a loop whose variable is a multiple of `lanes`; None where no vectors do

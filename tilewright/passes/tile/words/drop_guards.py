@@ -114,14 +114,7 @@ class _Drop(ScopedRewriter):
             ways = [statement.then, *([statement.otherwise] if statement.otherwise is not None else [])]
             return all(self._without_effect(one) for way in ways for one in way.statements)
         place = _place(statement)
-        return place is not None and self._outside(*place)
-
-    def _outside(self, buffer: ir.Buffer, indices: Sequence[ir.Expr]) -> bool:
-        prove = self.analyzer.prove
-        return any(
-            prove(ir.index_binary("lt", index, 0)) or prove(ir.index_binary("ge", index, extent))
-            for index, extent in zip(indices, buffer.shape, strict=True)
-        )
+        return place is not None and self.is_outside(*place)
 
 
 def _place(statement: object) -> tuple[ir.Buffer, tuple[ir.Expr, ...]] | None:
