@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten
-from tilewright.ir.walking import find, variables
+from tilewright.ir.walking import bound_variables, find, variables
 
 Node = TypeVar("Node")
 
@@ -82,8 +82,7 @@ def new_names(statement: object) -> tuple[dict[ir.Var, ir.Expr], dict[ir.Buffer,
 
 def own_names(kernel: ir.Kernel) -> set[ir.Var | ir.Buffer]:
     """What a kernel gives names itself: its indices, variables and buffers."""
-    vars, buffers = new_names(kernel.body)
-    return {*kernel.block_vars, *kernel.thread_vars, *vars, *buffers}
+    return {*bound_variables(kernel), *(one.buffer for one in find(kernel, ir.Allocate))}
 
 
 def _resized(buffer: ir.Buffer, vars: Mapping[ir.Var, ir.Expr]) -> ir.Buffer:

@@ -204,6 +204,14 @@ def variables(node: object) -> set[ir.Var]:
     return set(find(node, ir.Var))
 
 
+def bound_variables(node: object) -> set[ir.Var]:
+    """Every variable that a statement at or below `node` binds."""
+    bound = {one.var for one in find(node, ir.Let, ir.For, ir.Pipelined)}
+    bound.update(var for one in find(node, ir.Parallel) for var in one.vars)
+    bound.update(var for one in find(node, ir.Kernel) for var in (*one.block_vars, *one.thread_vars))
+    return bound.union(one.index for one in find(node, ir.Role) if one.index is not None)
+
+
 def buffers(node: object) -> set[ir.Buffer]:
     """Every buffer mentioned in `node`."""
     return set(find(node, ir.Buffer))

@@ -12,7 +12,7 @@ from types import CellType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 from tilewright.errors import InternalError, InvalidProgram, Span, TilewrightError, TilewrightWarning
-from tilewright.ir import POINTERS, DType, find, size_in, size_variables, walk
+from tilewright.ir import POINTERS, DType, bound_variables, find, size_in, size_variables
 from tilewright.ir import nodes as ir
 from tilewright.ir.printer import print_program
 from tilewright.ir.verifier import verify
@@ -364,19 +364,8 @@ def check_sizes(function: ir.Function) -> None:
         if isinstance(param, ir.Buffer):
             bare.update(e for e in map(size_in, (*param.shape, *(param.strides or ()))) if e is not None)
     mentioned = dict.fromkeys(size_variables(function))
-    bound = {var for node in walk(function.body) for var in _BOUND.get(type(node), lambda _: ())(node)}
+    bound = bound_variables(function.body)
     mentioned.update(dict.fromkeys(v for v in find(function.body, ir.Var) if v not in bound))
     for var in mentioned:
         if var not in bare:
             raise mistakes_of_scopes.UnboundDynamicSize(function.name, var.name, span=function.span)
-
-
-_BOUND: dict[type, Callable[[Any], Sequence[ir.Var]]] = {
-    ir.Let: lambda s: (s.var,),
-    ir.For: lambda s: (s.var,),
-    ir.Pipelined: lambda s: (s.var,),
-    ir.Parallel: lambda s: s.vars,
-    ir.Kernel: lambda s: (*s.block_vars, *s.thread_vars),
-    ir.Role: lambda s: () if s.index is None else (s.index,),
-}
-"""Variables that a statement binds."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import Buffer, Expr, Kernel, Load, Region, const, index_binary, root, walk
+from tilewright.ir import Buffer, Expr, Kernel, Load, Region, bound_variables, const, index_binary, root, walk
 from tilewright.layout import CHUNK_BYTES, shared_rows
 from tilewright.machine.instructions import CopyEngine
 from tilewright.ops import TMA, Copy
@@ -22,7 +22,6 @@ from tilewright.passes.rows import (
     unproven_beginning,
 )
 from tilewright.passes.tile.copies.filled_tiles import Site
-from tilewright.passes.tile.layouts.shared_places import bound_in
 from tilewright.passes.tile.pipelines.tile_views import tile_span
 from tilewright.passes.tile.words.widen_indices import is_long
 
@@ -132,7 +131,7 @@ def _is_row_major(copy: Copy, kernel: Kernel) -> bool:
 
 def _depends_on_place(view: Buffer, kernel: Kernel) -> bool:
     """Whether the shape of a view names what only the kernel knows, so that the host cannot describe it."""
-    inside = bound_in(kernel.body) | {*kernel.block_vars, *kernel.thread_vars}
+    inside = bound_variables(kernel)
     return any(
         node in inside or isinstance(node, Load)
         for extent in view.shape

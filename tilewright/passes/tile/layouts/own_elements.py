@@ -14,10 +14,10 @@ import numpy as np
 
 from tilewright.arith import Analyzer
 from tilewright.interpreter.over_threads import over_threads
-from tilewright.ir import find, has_effect, key, root, substitute, touched
+from tilewright.ir import bound_variables, find, has_effect, key, root, substitute, touched
 from tilewright.ir import nodes as ir
 from tilewright.passes.scoped import reads_nothing
-from tilewright.passes.tile.layouts.shared_places import Access, bound_in
+from tilewright.passes.tile.layouts.shared_places import Access
 
 _COUNTED = 256
 """Iterations that are counted out: of loops in one another their product."""
@@ -63,7 +63,7 @@ class OwnElements:
         self.varying = varying
         self.counters: dict[ir.Buffer, _Index] = {}
         self.stored = touched(statement).writes
-        self.changing = bound_in(statement)
+        self.changing = bound_variables(statement)
         self.names: dict[ir.Var, ir.Expr] = {}
         loops: list[tuple[ir.Var, int]] = []
         for node in find(kernel.body, ir.Let, ir.For):
@@ -97,7 +97,7 @@ class OwnElements:
                 given.setdefault(counter, []).append(substitute(value, self.names))
         for region in find(body, ir.Region):
             given.pop(region.buffer, None)
-        indices = {counter: self._counted(counter, values, bound_in(body)) for counter, values in given.items()}
+        indices = {counter: self._counted(counter, values, bound_variables(body)) for counter, values in given.items()}
         return {counter: index for counter, index in indices.items() if index is not None}
 
     def _counted(self, counter: ir.Buffer, values: Sequence[ir.Expr], bound: set[ir.Var]) -> _Index | None:

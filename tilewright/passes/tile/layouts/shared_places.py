@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir import INTRINSICS, UPDATES, children, find, holds, key, root, substitute
+from tilewright.ir import INTRINSICS, UPDATES, bound_variables, children, find, holds, key, root, substitute
 from tilewright.ir import nodes as ir
 from tilewright.ops.atomic import Atomic
 
@@ -147,7 +147,7 @@ class Pending:
 
     def next_iteration(self, loop: ir.For) -> Pending:
         """What an iteration leaves, said with the loop variable of the one that follows."""
-        bound = bound_in(loop.body)
+        bound = bound_variables(loop.body)
         previous = loop.var - loop.step
 
         def change(slot: ir.Expr) -> ir.Expr | None:
@@ -157,7 +157,7 @@ class Pending:
 
     def outside(self, statement: ir.Statement) -> Pending:
         """The same where names bound in `statement` mean nothing."""
-        bound = bound_in(statement)
+        bound = bound_variables(statement)
         return self.at(lambda slot: None if any(node in bound for node in find(slot, ir.Var)) else slot)
 
     def anywhere(self) -> Pending:
@@ -173,18 +173,12 @@ def _overlap(places: Iterable[SharedPlace], others: Iterable[SharedPlace]) -> bo
     return any(one.may_alias(other) for one in places for other in others)
 
 
-def bound_in(statement: ir.Statement) -> set[ir.Var]:
-    """Variables that loops and names in `statement` bind."""
-    bound = {node.var for node in find(statement, ir.For, ir.Pipelined, ir.Let)}
-    return bound.union(*(node.vars for node in find(statement, ir.Parallel)))
-
-
 def touches(
     statement: ir.Statement, exchanged: frozenset[ir.Buffer], slots: frozenset[ir.Buffer], own: frozenset[Access]
 ) -> Pending:
     """The places that a statement touches in shared memory, but for the slots of channels, and in the tensors through
     which a block's threads exchange values, some by accesses of their own."""
-    bound = bound_in(statement)
+    bound = bound_variables(statement)
     kinds = ("read", "written", "flying_reads", "flying_writes", "combined")
     found: dict[str, set[Any]] = {kind: set() for kind in kinds}
 
