@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from tilewright.errors import NotPrepared, Unsupported, WrongArgumentDType, WrongArgumentKind, WrongArgumentShape, an
@@ -25,7 +25,7 @@ from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
 from tilewright.matmul.tiers.base import named as named_options
 from tilewright.matmul.tiers.dispatch import prepare
-from tilewright.runtime.call_keys import MISSED, kind_of
+from tilewright.runtime.call_keys import MISSED, CallPlan, kind_of, missed
 from tilewright.runtime.tensors import Array, is_torch
 from tilewright.targets.registry import resolve, resolve_device
 from tilewright.tuning import Candidate
@@ -168,9 +168,15 @@ class Product:
     """One checked call: its prepared kernel and its operands."""
 
     def __init__(
-        self, prepared: Ready, operands: Operands, made: Result, request: Request, where: object, is_direct: bool = True
+        self,
+        prepared: Ready,
+        operands: Operands,
+        made: Result,
+        request: Request,
+        where: object,
+        rotate: Callable[[Array], Array] | None = None,
     ) -> None:
-        self.prepared, self.operands, self._made, self._is_direct = prepared, operands, made, is_direct
+        self.prepared, self.operands, self._made, self._rotate = prepared, operands, made, rotate
         self.request, self._where = request, where
 
     @property
@@ -192,9 +198,13 @@ class Product:
     def remember(self, calls: Products, arguments: tuple[object, ...], tensors: Mapping[str, object]) -> None:
         """Let known calls take notice of this one, which has run and is known by its `arguments`: the second of its
         kind is written down. `tensors` are those among them in their order, by their names in `quant_matmul`."""
-        if self._is_direct and self.operands.activations.shape[0] and calls.is_second(arguments):
+        if self.operands.activations.shape[0] and calls.is_second(arguments):
             passed = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+            if self._rotate is not None:
+                passed["x"] = self.operands.activations
             plan, compares = replay(self.prepared, self.operands, self._made, passed)
+            if self._rotate is not None and plan is not missed:
+                plan, compares = _behind(self._rotate, plan), False
             positions = [i for i, argument in enumerate(arguments) if kind_of(argument) in ("numpy", "torch")]
             calls.keep(arguments, plan, positions, compares=compares)
 
@@ -257,16 +267,21 @@ class Product:
             raise WrongArgumentDType(f"residual is {arrays.element_type(residual)}, but the result is {result}")
         prepared = _prepared(weight, request, target or device, x, chosen)
         rows, rotation = flat.shape[0], weight.held.get("rotation")
+        rotate = None
         if rotation is not None:
-            flat = arrays.contiguous(rotated(flat, rotation, activations))
+            rotate = functools.partial(rotated, rotation=rotation, activations=activations)
+            flat = rotate(flat)
         read = (
             flat, scales, None if bias is None else arrays.contiguous(bias),
             None if residual is None else arrays.contiguous(residual.reshape(rows, columns)),
         )  # fmt: skip
         made = result_for(x, (*leading, columns), dtype(result), out, read)
-        return Product(
-            prepared, Operands(*read, made.written), made, request, target or device, is_direct=rotation is None
-        )
+        return Product(prepared, Operands(*read, made.written), made, request, target or device, rotate)
+
+
+def _behind(rotate: Callable[[Array], Array], plan: CallPlan) -> CallPlan:
+    """A plan of a call whose activations are rotated before its launches."""
+    return lambda x, *others: plan(rotate(x), *others)
 
 
 def _prepared(weight: PackedWeight, request: Request, where: object, example: Array, chosen: Candidate | None) -> Ready:

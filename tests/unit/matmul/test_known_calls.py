@@ -10,13 +10,17 @@ import numpy as np
 import pytest
 
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
-from tilewright.quant import quantize
+from tilewright.matmul.product import Product
+from tilewright.quant import QuantizedWeight, quantize
 from tilewright.runtime.call_keys import missed
 
 K = 224
 DRAW = np.random.default_rng(11)
 WEIGHT = quantize(DRAW.standard_normal((K, K)).astype(np.float32), "int4", group=32)
 """Square, so that x, residual and result may be one array."""
+
+ROTATED = dataclasses.replace(WEIGHT, rotation=np.linalg.qr(DRAW.standard_normal((7, 32, 32)))[0].astype(np.float32))
+"""The same behind a rotation of its activations."""
 
 
 def random_array(shape: tuple[int, ...], draw: np.random.Generator) -> np.ndarray:
@@ -58,9 +62,10 @@ def random_call(draw: np.random.Generator) -> dict[str, Any]:
     return call
 
 
-def test_known_calls_are_what_checked_ones_are() -> None:
+@pytest.mark.parametrize("weight", [WEIGHT, ROTATED], ids=["plain", "rotated"])
+def test_known_calls_are_what_checked_ones_are(weight: QuantizedWeight) -> None:
     """Random calls one after another, each beside the same call of a weight that knows none; x, residual and out may be one array."""
-    packed, fresh = PackedWeight.pack(WEIGHT), PackedWeight.pack(WEIGHT)
+    packed, fresh = PackedWeight.pack(weight), PackedWeight.pack(weight)
     draw = np.random.default_rng(5)
     calls = [random_call(draw) for _ in range(60)]
     for _ in range(8):
@@ -178,8 +183,9 @@ def test_wrong_calls_are_refused_after_right_ones() -> None:
 
 
 @pytest.mark.parametrize("rows, kept", [(1, [0, 1, 1]), (0, [0, 0, 0])])
-def test_what_comes_again_is_known_unless_it_has_no_rows(rows: int, kept: list[int]) -> None:
-    packed, found = PackedWeight.pack(WEIGHT), []
+@pytest.mark.parametrize("weight", [WEIGHT, ROTATED], ids=["plain", "rotated"])
+def test_what_comes_again_is_known_unless_it_has_no_rows(weight: QuantizedWeight, rows: int, kept: list[int]) -> None:
+    packed, found = PackedWeight.pack(weight), []
     for _ in kept:
         assert quant_matmul(np.ones((rows, K), np.float32), packed).shape == (rows, K)
         found.append(len(packed.calls))
@@ -240,3 +246,25 @@ def test_arrays_beside_tensors() -> None:
     expected = quant_matmul(x, packed, bias=bias)
     for _ in range(4):
         np.testing.assert_array_equal(quant_matmul(x, packed, bias=torch.from_numpy(bias)), expected)
+
+
+@pytest.mark.parametrize("torch_too", [False, True])
+def test_calls_behind_a_rotation_are_not_checked_again(torch_too: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the rows and the bias: other numbers, and the rotation as it is at the time of the call."""
+    packed, given = PackedWeight.pack(ROTATED), {"bias": DRAW.standard_normal(K).astype(np.float32)}
+    draws = [DRAW.standard_normal((2, 3, K)).astype(np.float32) for _ in range(4)]
+    expected = [x.astype(np.float64) @ ROTATED.to_dense().T + given["bias"] for x in draws]
+    as_given: Any = np.ascontiguousarray
+    if torch_too:
+        torch = pytest.importorskip("torch")
+        packed, as_given = packed.to("cpu"), torch.from_numpy
+    options = {name: as_given(array) for name, array in given.items()}
+    for _ in range(2):
+        quant_matmul(as_given(draws[0]), packed, **options)
+    monkeypatch.setattr(Product, "of", None)
+    for x, wanted in zip(draws, expected):
+        found = np.asarray(quant_matmul(as_given(x), packed, **options))
+        assert found.shape == (2, 3, K)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    packed.held["rotation"][...] = 0.0
+    np.testing.assert_allclose(np.asarray(quant_matmul(as_given(draws[0]), packed, **options))[1, 2], given["bias"])
