@@ -115,7 +115,7 @@ def modelled(problem: Problem, lines: list[dict[str, Any]]) -> Iterator[tuple[di
     elif "parts" in lines[0]["options"]:
         for line in lines:
             parts = tuple((part["columns"], tiles_of(part)) for part in line["options"]["parts"])
-            if any(one.splits not in CLUSTERS for _, one in parts):
+            if any(one.splits not in CLUSTERS for _, one in parts) or any(one.splits > 1 for _, one in parts[1:]):
                 continue
             divided = 0 if line.get("counted") else DIVIDED * _divided_steps(parts, size[0], size[2])
             with _as_made(line):

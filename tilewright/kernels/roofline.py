@@ -170,7 +170,6 @@ class Work:
     memory, ahead : bytes from and to memory, and those that several clusters load at the same time.
     in_flight : bytes of memory that a block has in flight; 0 where these are always enough.
     beside : the part of the shorter, all of that or memory, that the longer does not hide.
-    heat : how much slower products are at the power limit, beside what bytes that move cost.
     cluster : blocks that share loads.
     begins : cycles before the first step and behind the last, beyond the machine's launch.
     busy : the part of the cores that work at a time; None where all pieces are whole.
@@ -196,7 +195,6 @@ class Work:
     ahead: Number = 0.0
     in_flight: Number = 0.0
     beside: Number = BESIDE
-    heat: Number = 0.0
     cluster: Number = 1
     begins: Number = 0.0
     busy: Number | None = None
@@ -218,7 +216,7 @@ def cycles_of(work: Work, speed: Speed) -> Number:
     multiplying = work.waves * piece
     hot = np.minimum(1.0, multiplying / HOT)
     heat = HEAT * work.waves * work.steps * loads * hot
-    multiplying = multiplying * (1 + work.heat * hot + np.where(work.cluster > 1, PARTNERS * (1 - hot), 0.0)) + heat
+    multiplying = multiplying * (1 + np.where(work.cluster > 1, PARTNERS * (1 - hot), 0.0)) + heat
     memory = work.memory / speed.memory * _shallow(work, speed)
     again = AGAIN * work.ahead / speed.memory * np.minimum(1.0, memory / multiplying)
     longer, shorter = np.maximum(multiplying, memory), np.minimum(multiplying, memory)

@@ -203,8 +203,8 @@ def work_of(
         blocks=blocks,
         resident=resident,
         waves=waves,
-        steps=chunks / np.where(table.ping_pong, table.rate, 1.0) * np.where(wide % GRAIN, UNEVEN, 1.0),
-        products=products / (table.rate if size == 8 else 1.0),
+        steps=chunks * np.where(wide % GRAIN, UNEVEN, 1.0),
+        products=products / table.rate,
         shared=read + (rows * kept + columns) * ROW_BYTES,
         loads=((rows - missing_A) * kept / along_N + merged * (columns - missing_B) / along_M) * ROW_BYTES,
         empty=0.0 if lanes.skip else empty,  # not seen of 2:4 sparse ones
@@ -218,6 +218,5 @@ def work_of(
         exchange=np.where(splits > 1, waves * (EXCHANGE * area + PEER * (splits - 1)), 0.0),
         memory=((M + N) * K + M * N) * size + anew,
         ahead=ahead * K * size,
-        heat=table.heat,
         cluster=along_N * along_M,
     )

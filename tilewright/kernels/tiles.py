@@ -13,10 +13,6 @@ from tilewright.kernels import SHARED_BYTES, Speed, Value, ceil_div
 SHALLOW = 3
 """Slots of a ring that are too few: what comes next is asked for late, which takes 3 to 12% (H100, 5 products)."""
 
-IN_TURN, OTHERWISE_IN_TURN = {(128, 128): 0.995, (128, 192): 0.995, (192, 128): 0.995}, 0.97
-"""The rate of consumers in turn beside that of 128 x 256 together, by rows and columns of a tile, and of tiles that are
-not listed."""
-
 ACCUMULATORS = {1: 128, 2: 192}
 """Registers of a thread for the sums of a consumer in turn, by the bytes of an operand: factors of the epilogue of
 bytes need some."""
@@ -40,10 +36,6 @@ registers of the warpgroups that share these rows."""
 
 GRAIN, FINE = 16, 8
 """Columns of tiles are multiples of it, and of the other where they are rows of the result, which are few."""
-
-FASTEST, SLOWER, SLOWEST = (128, 256), 0.012, 0.038
-"""The instruction's rows and columns of the tiles that are fastest at the power limit, how much slower there products
-are in others, and in those of 256 rows."""
 
 DOUBLES = {(128, 64): 1.0, (64, 64): 0.96}
 """The same for float64, whose accumulators take two registers an element, and the rate of their products on 128 threads
@@ -178,8 +170,7 @@ class TileTable:
     shapes : the lines of each shape, one below the other.
     size : bytes of an operand.
     alone : whether one warpgroup multiplies, beside which no other does.
-    rate : of consumers in turn, beside the fastest tiles.
-    heat : how much slower products are at the power limit than those of the fastest tiles.
+    rate : of products, where it depends on the tiles (`DOUBLES`).
     together : blocks of a cluster.
     stays, leaves : kernels that exist, whose blocks stay for several tiles, or have one each.
     groups : warpgroups that share a tile.
@@ -199,7 +190,7 @@ class TileTable:
         self.swapped, self.ping_pong = column(lambda one: one.swapped), column(lambda one: one.ping_pong)
         self.splits, self.stages = column(lambda one: one.splits), column(lambda one: one.stages)
         self.alone = column(lambda one: one.threads == 128 and not one.ping_pong)
-        self.rate, self.heat = column(lambda one: _rate(one, self.size)), column(_heat)
+        self.rate = column(lambda one: DOUBLES[one.block_M, one.block_N] if self.size == 8 else 1.0)
         self.together = self.along_N * self.along_M * self.splits
         self.stays = column(lambda one: one.stages > 0 and one.persistent is not False)
         self.leaves = (self.stages > 0) & ~self.stays & (self.splits == 1)
@@ -217,20 +208,6 @@ def all_tiles(size: int, swapped: bool | None) -> TileTable:
 def table_of(of: tuple[Tiles, ...]) -> TileTable:
     """Tiles as a table; those of a shape stand together."""
     return TileTable(of)
-
-
-def _rate(tiles: Tiles, size: int) -> float:
-    """Of the products of tiles, beside that of two warpgroups together."""
-    shape = tiles.block_M, tiles.block_N
-    if tiles.ping_pong:
-        return IN_TURN.get(shape, OTHERWISE_IN_TURN)
-    return DOUBLES[shape] if size == 8 else 1.0
-
-
-def _heat(tiles: Tiles) -> float:
-    """How much slower the products of tiles are at the power limit than those of the fastest."""
-    high, wide = (tiles.block_N, tiles.block_M) if tiles.swapped else (tiles.block_M, tiles.block_N)
-    return 0.0 if tiles.ping_pong or (high, wide) == FASTEST else SLOWEST if high == 256 else SLOWER
 
 
 def suiting(table: TileTable, M: Value, N: int | np.ndarray, speed: Speed, lanes: Lanes = IDLE) -> np.ndarray:
