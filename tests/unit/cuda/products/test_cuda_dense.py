@@ -273,7 +273,8 @@ def test_transposed_results_of_odd_eights_of_columns_leave_in_boxes(tiles, boxes
 
 def test_tiles_follow_the_size():
     assert DenseProduct(4096, 4096, "float64").fastest_tiles(4096) == Tiles(128, 64, 16, 4, 128)
-    assert DenseProduct(8192, 8192).fastest_tiles(8192) == Tiles(128, 256, 64, 4, 256, (1, 2))
+    assert DenseProduct(8192, 8192).fastest_tiles(8192) == Tiles(192, 256, 64, 3, 256, (1, 2), swapped=True)
+    assert DenseProduct(4096, 4096).fastest_tiles(4096) == Tiles(128, 256, 64, 4, 256, (1, 1))
     assert DenseProduct(4096, 4096).fastest_tiles(64).block_M <= 64
     assert DenseProduct(4096, 512).fastest_tiles(8192).ping_pong
     assert DenseProduct(8192, 1024, "int8").fastest_tiles(8192).ping_pong
