@@ -13,7 +13,7 @@ sys.path[:0] = [
     *(str(Path(__file__).parents[1] / "unit" / room) for room in ("quant", "checkpoints", "conversion")),
 ]
 
-NEEDED = {"test_gguf.py": "gguf", "test_peft.py": "peft"}
+NEEDED = {"test_gguf.py": "gguf", "test_peft.py": "peft", "test_diffusers.py": "diffusers"}
 """Packages without which a file has no tests; all of them need transformers."""
 
 

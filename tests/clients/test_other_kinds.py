@@ -18,6 +18,7 @@ NAMES = [
     "CLIPModel", "SiglipModel", "Wav2Vec2ForCTC", "HubertForCTC", "WavLMForCTC", "UniSpeechForCTC", "Data2VecAudioForCTC",
     "WhisperForConditionalGeneration", "Speech2TextForConditionalGeneration", "MoonshineForConditionalGeneration",
     "BertForSequenceClassification", "XLMRobertaForSequenceClassification", "ModernBertForTokenClassification",
+    "FocalNetModel", "ImageGPTModel", "CanineModel", "ParakeetForCTC",
 ]  # fmt: skip
 INT8 = tilewright.QuantizationConfig("int8", group=16)
 
