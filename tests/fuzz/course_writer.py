@@ -239,8 +239,21 @@ class Courses(SeldomStatements):
                 (f"T.copy({whole}, {there.format(':')})",),
             ]
             for test, lines in zip(tests, (self.pick(writes), self.pick(reads)), strict=True):
-                self.emit(f"if {test}:", *(f"    {line}" for line in lines))
+                more = self.counted() if self.chance(0.3) else ()
+                self.emit(f"if {test}:", *(f"    {line}" for line in (*lines, *more)))
         self.feature("course", "handed on", "tensor" if place else "tile", str(turns > 1))
+
+    def counted(self) -> tuple[str, ...]:
+        """A loop that may be left, with atomics that nobody waits for."""
+        counts = self.tensor((self.blocks, self.grid_y, 8), "int32", (0, 2)).name
+        loop, place = self.name("k"), f"{counts}[bx, {'by' if self.grid_y > 1 else '0'}, i]"
+        return (
+            f"for {loop} in T.serial({self.between(2, 5)}):",
+            "    for i in T.Parallel(8):",
+            f"        T.atomic_{self.pick(('add', 'max', 'min'))}({place}, {loop} + 1)",
+            f"    if {loop} >= {self.flags.name}[{self.between(0, 7)}]:",
+            f"        {self.pick(('break', 'T.loop_break()'))}",
+        )
 
     def plain(self) -> str:
         while "_of(" in (said := self.condition()):
