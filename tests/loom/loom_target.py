@@ -28,11 +28,11 @@ from tilewright.targets.gpu.spellings import KEYWORDS, TYPES
 CALLED = {
     "sync_threads": "rendezvous", "sync_warp": "line_up", "shuffle": "pick", "shuffle_xor": "swap", "shuffle_up": "pass_on",
     "shuffle_down": "pass_back", "ballot": "show_of_hands", "warp_uniform": "first_of_all", **{one.function: "weave" for one in PRODUCTS},
-    "cp_async": "fetch", "cp_async_zfill": "fetch", "cp_async_commit": "fetched", "cp_async_wait": "await_fetched", "cp_async_mbarrier_arrive_noinc": "raise_when_fetched",
-    "tma_load": "shuttle_in", "tma_store": "shuttle_out", "tma_reduce_add": "shuttle_onto", "bulk_load": "bolt_in",
+    "async_copy": "fetch", "async_copy_zfill": "fetch", "async_copy_commit": "fetched", "async_copy_wait": "await_fetched", "async_copy_signal_arrive_noinc": "raise_when_fetched",
+    "box_load": "shuttle_in", "box_store": "shuttle_out", "box_reduce_add": "shuttle_onto", "bulk_load": "bolt_in",
     "bulk_store": "bolt_out", "bulk_commit": "sent", "bulk_wait": "await_sent", "bulk_wait_read": "await_taken",
-    "mbarrier_init": "plant", "fence_mbarrier_init": "planted", "mbarrier_arrive": "raise", "mbarrier_wait": "await",
-    "mbarrier_expect_tx": "announce", "mbarrier_arrive_expect_tx": "raise_announcing", "fence_proxy_async": "show",
+    "signal_init": "plant", "fence_signal_init": "planted", "signal_arrive": "raise", "signal_wait": "await",
+    "signal_expect_tx": "announce", "signal_arrive_expect_tx": "raise_announcing", "fence_proxy_async": "show",
     "fence_proxy_async_shared": "show_near", "named_barrier_sync": "gather_some", "named_barrier_arrive": "pass_by",
 }  # fmt: skip
 """Its own names for functions that every GPU has."""
@@ -55,7 +55,7 @@ class LoomPrinter(GpuPrinter):
     def expression_Call(self, call: nodes.Call) -> Text:
         function = re.sub("_hint$|_prefetch$", "", call.function)  # no cache of its is told anything
         arguments = [one for one in call.arguments if not isinstance(one, str)] if function in CALLED else []
-        if function.startswith("cp_async") and function != call.function:
+        if function.startswith("async_copy") and function != call.function:
             arguments = arguments[: 2 + ("zfill" in function)]
         if function not in CALLED:
             return super().expression_Call(call)
