@@ -48,6 +48,9 @@ your line with a caret where a line is at fault, and says what to write instead.
 `error.span` and `error.hint` hold the three parts. Some classes are also Python's own, such as
 `ValueError` or `TypeError`, so that general code catches them as well.
 
+Where the message shows your line, the frames of the compiler are left out of the traceback.
+`python -X dev` keeps them.
+
 This page has every class, with a mistake that raises it and what is said of it. It is made by
 `python -m docs.error_pages`, which makes the mistakes; a test does so too.
 

@@ -53,7 +53,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+        from tilewright.errors import near
+
+        close = near(name, __all__)
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}{': ' + close if close else ''}")
     from tilewright.collection import no_collection  # here, because importing the package alone loads nothing
 
     try:

@@ -36,21 +36,6 @@ def nothing(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def of_products(folder: Path) -> dict[str, Any]:
-    """What docs/matmul.md takes for granted."""
-    weights = [tilewright.quantize(RNG.standard_normal((16, 128)), "int4") for _ in range(2)]
-    return {
-        "w": RNG.standard_normal((24, 256)), "x": RNG.standard_normal((3, 256)).astype(np.float32),
-        "b": np.zeros(24, np.float32), "torch_linear": torch.nn.Linear(256, 24), "weights": weights, "device": "cpu",
-    }  # fmt: skip
-
-
-def of_experts(names: dict[str, Any]) -> None:
-    """The second block of docs/matmul.md speaks of other activations."""
-    x = torch.randn(5, 128, dtype=torch.bfloat16)
-    names.update(x=x, b=torch.zeros(2, 16, dtype=x.dtype), sizes=torch.tensor([2, 3]))
-
-
 def of_checkpoints(folder: Path) -> dict[str, Any]:
     """What docs/checkpoints.md takes for granted: checkpoints under its names, a model, one layer's raw tensors."""
     written(folder / "Llama-3.1-8B-GPTQ", "gptq act-order")
@@ -77,7 +62,7 @@ PAGES: dict[str, tuple[Preparation, dict[int, Callable[[dict[str, Any]], None]]]
     "docs/from_tilelang.md": (nothing, {}),
     "docs/from_triton.md": (nothing, {}),
     "docs/manual_control.md": (nothing, {}),
-    "docs/matmul.md": (of_products, {1: of_experts}),
+    "docs/matmul.md": (nothing, {}),
     "PACKAGE.md": (nothing, {}),
 }
 """Pages: what their first block finds, and what is brought before a later one."""

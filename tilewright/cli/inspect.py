@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -91,7 +92,7 @@ def _find(place: str) -> Any:
     loader = spec.loader
     _by_author(lambda: loader.exec_module(module), path)
     if not hasattr(module, name):
-        known = [key for key in vars(module) if not key.startswith("_")]
+        known = [key for key, value in vars(module).items() if key[0] != "_" and not isinstance(value, ModuleType)]
         raise BadCommand(f"{file} has no {name!r}", hint=near(name, known) or f"it has: {', '.join(known)}")
     return getattr(module, name)
 
@@ -162,8 +163,8 @@ def compiled(found: Any, arguments: dict[str, object], target: str | None) -> Ke
             _must_fit(found.function, arguments)
         try:
             traced = found.trace(**arguments)
-            if isinstance(found, JITFunction):  # tensors that a call would refuse are refused here
-                runtime, _ = found.direct.split(**arguments)
+            if isinstance(found, JITFunction) and not found.direct.split_partly(**arguments)[2]:
+                runtime, _ = found.direct.split(**arguments)  # tensors that a call would refuse are refused here
                 Binder(traced.function, "cpu").bind([*runtime.values()], {})
         except WrongArguments as error:
             raise _wrong_arguments(error.message, error.hint or "") from None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 import tilewright.ops  # noqa: F401  (registers the operators)
+from tilewright.errors import without_our_frames
 from tilewright.interpreter.arguments import bind_arguments
 from tilewright.interpreter.execute import Executor
 from tilewright.interpreter.poison import poison, poisoned
@@ -15,6 +16,7 @@ from tilewright.ir import WARP, Function, counted_workspaces
 __all__ = ["interpret", "poison", "poisoned"]
 
 
+@without_our_frames
 def interpret(
     function: Function,
     arguments: Sequence[object],

@@ -15,6 +15,7 @@ from tilewright.language.proxies import (
     Scalar,
     Value,
     Variable,
+    an_integer,
     as_expr,
     check_scope,
     describe,
@@ -242,9 +243,7 @@ class BufferProxy(TensorProxy):
             return self._known_index(value, dimension)
         if isinstance(value, float) or (isinstance(value, Scalar) and value.expr.dtype.is_float):
             raise mistakes.FloatIndex(self.description, describe(value))
-        count = len(value) if isinstance(value, tuple) else 0
-        dims = f" (a grid of {count} dimensions gives {count}: `as (bx, by)`)" if count else ""
-        raise mistakes.NumberExpected(f"an index of {self.description}", f"an integer{dims}", describe(value))
+        raise mistakes.NumberExpected(f"an index of {self.description}", an_integer(value), describe(value))
 
     def _known_index(self, value: int, dimension: int) -> ir.Expr:
         size = self._buffer.shape[dimension]

@@ -17,6 +17,7 @@ from tilewright.language.mistakes_of_scopes import NestedKernel
 from tilewright.language.proxies import Scalar, check_scope, constant, constant_within, extent, frame_of, one_of
 from tilewright.language.recording import Builder, current, in_kernel, made_word, statement_here, word
 from tilewright.language.roles import refuse_registers_of_others
+from tilewright.language.several import Several
 from tilewright.ops.fill import Fill
 
 Made = TypeVar("Made")
@@ -64,7 +65,8 @@ class KernelContext(BlockContext):
         builder.kernels += 1
         if len(self.grid) == 1:
             return BlockIndex(self.block_vars[0], self.frame)
-        return tuple(Scalar(var, self.frame) for var in self.block_vars)
+        names_of_blocks = f"with T.Kernel(...) as ({', '.join(('bx', 'by', 'bz')[: len(self.grid)])})"
+        return Several.of("T.Kernel", names_of_blocks, (Scalar(var, self.frame) for var in self.block_vars))
 
     def __exit__(self, *exception: object) -> None:
         builder: Builder = current("T.Kernel")

@@ -19,6 +19,7 @@ from tilewright.language.proxies import Scalar, as_expr, extent, here
 from tilewright.language.reaches import check_reaches
 from tilewright.language.recording import check_tile_place, current, in_kernel, statement_here
 from tilewright.language.scope import settle
+from tilewright.language.several import Several
 
 
 def _fixed(*bounds: Extent) -> list[Extent]:
@@ -93,8 +94,9 @@ def _variables(word: str, count: int, names: tuple[str, ...], extents: Sequence[
     return tuple(Var(_index_dtype(size), name) for name, size in zip(names, extents, strict=True))
 
 
-def _yielded(variables: Sequence[Scalar]) -> object:
-    return variables[0] if len(variables) == 1 else tuple(variables)
+def _yielded(word: str, variables: Sequence[Scalar]) -> object:
+    names = ", ".join("ijklmn"[: len(variables)])
+    return variables[0] if len(variables) == 1 else Several.of(word, f"for {names} in {word}(...)", variables)
 
 
 class ParallelLoop(LoopContext):
@@ -112,7 +114,7 @@ class ParallelLoop(LoopContext):
         builder.bound(variables, extents)
         if builder.enclosing("T.Parallel") is not None:  # each element of the outer loop has all iterations of this one
             frame = builder.push("T.serial", span)
-            yield _yielded([Scalar(var, frame) for var in variables])
+            yield _yielded(self.word, [Scalar(var, frame) for var in variables])
             body = builder.pop(frame)
             for var, size in zip(reversed(variables), reversed(extents), strict=True):
                 loop = For(var, nodes.const(0), nodes.expr(size), nodes.const(1), body, span=span)
@@ -121,7 +123,7 @@ class ParallelLoop(LoopContext):
             return
         check_tile_place(builder, "T.Parallel")
         frame = builder.push("T.Parallel", span)
-        yield _yielded([Scalar(var, frame) for var in variables])
+        yield _yielded(self.word, [Scalar(var, frame) for var in variables])
         body = builder.pop(frame)
         check_together(body)
         whole = ParallelNode(variables, extents, body, self.layout, self.coalesced_width, span=span)
@@ -170,7 +172,7 @@ class GridLoop(LoopContext):
         variables = _variables("T.grid", len(extents), names, extents)
         builder.bound(variables, extents)
         frames = [builder.push("for", span) for _ in variables]
-        yield _yielded([Scalar(var, frame) for var, frame in zip(variables, frames, strict=True)])
+        yield _yielded(self.word, [Scalar(var, frame) for var, frame in zip(variables, frames, strict=True)])
         for var, frame, size in reversed(list(zip(variables, frames, extents, strict=True))):
             zero, one = nodes.const(0, var.dtype), nodes.const(1, var.dtype)
             stop = nodes.cast(nodes.expr(size), var.dtype)
@@ -196,7 +198,7 @@ class PersistentLoop(LoopContext):
         number = wave * self.wave_size + self.index
         builder.append(Let(tile, nodes.cast(number, INT32), span=span))
         inside = builder.push("if", span)
-        yield _yielded([Scalar(index, inside) for index in self._position(tile)])
+        yield _yielded(self.word, [Scalar(index, inside) for index in self._position(tile)])
         builder.append(If(nodes.index_binary("lt", tile, total), builder.pop(inside), span=span))
         body = builder.pop(loop)
         builder.append(For(wave, nodes.const(0), nodes.cast(waves, INT32), nodes.const(1), body, span=span))

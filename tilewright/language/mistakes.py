@@ -70,7 +70,8 @@ class UndefinedName(AuthorError, NameError):
         unset = isinstance(error, UnboundLocalError) or "free variable" in str(error)
         words = "is used before it has a value" if unset else "is not defined"
         hint = near(name, [other for other in known if other != name]) or ("" if unset else near(name, dir(builtins)))
-        super().__init__(f"the name {name!r} {words}", span=span, hint=hint or "assign it before this line")
+        hint = hint or "assign it before this line, or import it"
+        super().__init__(f"the name {name!r} {words}", span=span, hint=hint)
 
 
 class WrongArguments(AuthorError, TypeError):
@@ -84,9 +85,10 @@ class WrongUnpacking(AuthorError):
 
     def __init__(self, what: str, given: int, named: int) -> None:
         noun = "value" if given == 1 else "values"
+        one = given == 1 and what != "T.Parallel"
         super().__init__(
             f"{what} gives {given} {noun} here, but {named} names are bound",
-            hint=f"write as many names as {what} has extents" if what != "T.serial" else "bind one name",
+            hint="bind one name" if one else f"write as many names as {what} has extents",
         )
 
 
@@ -151,6 +153,13 @@ class NumberExpected(AuthorError):
 
     def __init__(self, what: str, expected: str, found: str) -> None:
         super().__init__(f"{what} is {found}", hint=f"expected {expected}")
+
+
+class SeveralValues(AuthorError, TypeError):
+    """Arithmetic on all indices of a grid or of a loop at once, or on several sizes that share one name."""
+
+    sentence = "{operation} is given all {count} values of {word} at once"
+    advice = "give each a name, as in `{names}`"
 
 
 class SymbolicCondition(AuthorError):

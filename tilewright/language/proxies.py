@@ -21,12 +21,13 @@ from tilewright.language.dtypes import NumberType
 from tilewright.language.mistakes_of_scopes import ValueOutOfScope
 from tilewright.language.promotion import literal_dtype
 from tilewright.language.recording import Frame, active, current, in_kernel, named, statement_here
+from tilewright.language.several import Several
 
 Value: TypeAlias = "bool | int | float | Scalar"
 """A number that Python knows, or one of the program."""
 
 
-OTHERS = "T.{}, if there is one, works on values of the program"
+OTHERS = "functions of T work on values of the program, as T.exp and T.max do"
 
 _OF_NUMPY: dict[str, Callable[..., object]] = {
     "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv,
@@ -96,7 +97,7 @@ class Scalar:
         given = [one.item() if isinstance(one, (np.generic, np.ndarray)) and one.shape == () else one for one in inputs]
         if method == "__call__" and operation is not None and all(map(is_number, given)) and not options:
             return operation(*given)
-        raise mistakes.SymbolicConstant(f"np.{ufunc.__name__}", hint=OTHERS.format(ufunc.__name__))
+        raise mistakes.SymbolicConstant(f"np.{ufunc.__name__}", hint=OTHERS)
 
     @classmethod
     def __torch_function__(cls, function: Callable[..., object], *_: object) -> object:
@@ -105,7 +106,7 @@ class Scalar:
         if hasattr(function, "__objclass__"):  # a method of its tensors, as operators are
             return NotImplemented
         name = getattr(function, "__name__", "function")
-        raise mistakes.SymbolicConstant(f"torch.{name}", hint=OTHERS.format(name))
+        raise mistakes.SymbolicConstant(f"torch.{name}", hint=OTHERS)
 
     # What Python may ask of a number, and cannot be told ------------------------------------------
 
@@ -239,7 +240,9 @@ def as_expr(value: object, dtype: DType | None = None, what: str = "this operand
         return found if dtype is None else convert(found, dtype)
     value = plain(value)
     if not isinstance(value, (bool, int, float)):
-        raise mistakes.NumberExpected(what, "a number", describe(value))
+        whole = "a number: loop over the elements, `for i, j in T.Parallel(...)`, and index with i, j"
+        expected = whole if getattr(value, "scope", None) else "a number"
+        raise mistakes.NumberExpected(what, expected, describe(value))
     return literal(value, dtype or ir.const(value).dtype)
 
 
@@ -299,6 +302,13 @@ def known_value(value: object) -> object:
     return plain(value)
 
 
+def an_integer(value: object) -> str:
+    """What is expected where `value` is no integer."""
+    if isinstance(value, Several):
+        return f"an integer: name each value, as in `{value.names}`"
+    return "an integer: `//` divides without a fraction" if isinstance(value, float) else "an integer"
+
+
 def extent(value: object, what: str) -> ir.Extent:
     """A size: a Python int where it is known, else an integer expression.
 
@@ -311,7 +321,7 @@ def extent(value: object, what: str) -> ir.Extent:
         return value
     if isinstance(value, Scalar) and value.expr.dtype.is_integer:
         return as_expr(value)
-    raise mistakes.NumberExpected(what, "an integer", describe(value))
+    raise mistakes.NumberExpected(what, an_integer(value), describe(value))
 
 
 def constant(value: object, what: str, hint: str | None = None) -> int:
@@ -330,7 +340,7 @@ def constant(value: object, what: str, hint: str | None = None) -> int:
     if isinstance(value, Scalar):
         raise mistakes.SymbolicConstant(what, hint=hint)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise mistakes.NumberExpected(what, "an integer", describe(value))
+        raise mistakes.NumberExpected(what, an_integer(value), describe(value))
     return value
 
 

@@ -19,7 +19,7 @@ from tilewright.ir.dtypes import BOOL
 from tilewright.language import branches
 from tilewright.language.buffers import BufferProxy, vector_in
 from tilewright.language.dtypes import NumberType
-from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement
+from tilewright.language.mistakes import SymbolicIteration, UnsupportedContext, UnsupportedStatement, WrongUnpacking
 from tilewright.language.mistakes_of_scopes import EffectInExpression, ImmutableName, SymbolicExit, WrongReturn
 from tilewright.language.operators import COMPARE, select
 from tilewright.language.proxies import (
@@ -114,7 +114,9 @@ class Scope:
     def unpack(self, names: tuple[str, ...], value: object) -> Any:
         """The right side of ``a, b = ...``: every element is read before any name or element is written."""
         self.builder.pending_names = ()
-        if isinstance(value, (Scalar, TensorProxy)):
+        if isinstance(value, Scalar):
+            raise WrongUnpacking(describe(value), 1, len(names))
+        if isinstance(value, TensorProxy):
             raise SymbolicIteration(describe(value))
         if isinstance(value, (tuple, list)):
             return [

@@ -14,6 +14,7 @@ from tilewright.language.mistakes import NumberExpected
 from tilewright.language.mistakes_of_scopes import ConstOutsideDirect, UnboundSize
 from tilewright.language.proxies import Scalar, as_expr, constant, constant_that, describe, extent, from_extent
 from tilewright.language.recording import author_facing, current, in_kernel, statement_here, word
+from tilewright.language.several import Several
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def const(name: str | Sequence[str], dtype: object = "int32") -> Any:
     if builder.style != "direct":
         raise ConstOutsideDirect("T.const")
     values = tuple(_size(builder, one, dtypes.dtype(dtype)) for one in _split(name))
-    return values[0] if len(values) == 1 else values
+    return values[0] if len(values) == 1 else Several.of("T.const", f"{', '.join(_split(name))} = T.const(...)", values)
 
 
 def _size(builder: Any, name: str, dtype: DType) -> Any:

@@ -239,8 +239,8 @@ class Product:
         if not isinstance(weight, PackedWeight):
             raise WrongArgumentKind(
                 f"the weight is {an(type(weight).__name__)}, expected a PackedWeight",
-                hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that "
-                "of an array",
+                hint="PackedWeight.pack(weight) makes one of a QuantizedWeight, "
+                "tilewright.quantize(array, 'w4a16') that of an array",
             )
         arrays.check_device("the weight", weight.held["codes"], "the activations are", device)
         facts = weight.facts

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
 from tilewright.emulator.reports import Labels, make_report
-from tilewright.errors import EmulationError, EmulationFailed
+from tilewright.errors import EmulationError, EmulationFailed, without_our_frames
 from tilewright.interpreter import poison
 from tilewright.interpreter.memory import as_row
 from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
@@ -25,6 +25,7 @@ from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with
 from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
 
 
+@without_our_frames
 def emulate_program(
     program: Program,
     values: list[Any],

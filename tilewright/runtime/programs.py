@@ -16,6 +16,7 @@ from typing import overload
 from tilewright.cache import cached, digest, package_state
 from tilewright.collection import no_collection
 from tilewright.compiler import Program, compile_function
+from tilewright.errors import without_our_frames
 from tilewright.ir.nodes import Function
 from tilewright.ir.records import Table, Unreadable, Unwritable, read
 from tilewright.machine.arch import Arch
@@ -28,6 +29,7 @@ from tilewright.texts import read_text, write_text
 FILE = "program.json"
 
 
+@without_our_frames
 def lowered(function: Function, target: Target, arch: Arch, schedule: Schedule) -> Program:
     """What `compile_function` makes of a function, from disk where it was made before.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,7 +154,13 @@ def register_target(target: Target) -> Target:
 def find_target(name: str) -> Target:
     """The target called `name`.  Raises UnknownTarget."""
     if name not in TARGETS:
-        raise UnknownTarget(
-            f"unknown target {name!r}", hint=near(name, list(TARGETS)) or f"known: {', '.join(TARGETS)}"
-        )
+        raise UnknownTarget(f"unknown target {name!r}", hint=_meant(name))
     return TARGETS[name]
+
+
+def _meant(name: str) -> str:
+    """What to write in place of a target that does not exist: an architecture's name wants its target's before it."""
+    for target in TARGETS.values():
+        with contextlib.suppress(TilewrightError):
+            return f'write "{target.name} -arch={target.arch({"arch": name}).name}"'
+    return f"known: {', '.join(TARGETS)}"

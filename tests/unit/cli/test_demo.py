@@ -68,7 +68,7 @@ def test_calls_take_turns() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--target", "cup"], "error: unknown target 'cup'\n  help: did you mean 'cpu'"),
+        (["--target", "cup"], "error: unknown target 'cup'\n  help: known: cpu, cuda"),
         (
             ["--target", "metal"],
             "error: nothing can be measured on 'metal' here\n  help: --target cpu is the processor",

@@ -80,7 +80,7 @@ def test_a_target_that_there_is_not_is_missing(monkeypatch: pytest.MonkeyPatch) 
     for name in VARIABLES.values():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILEWRIGHT_TARGET", "cup")
-    assert (finding("switch").state, finding("switch").remedy) == ("missing", "did you mean 'cpu'?")
+    assert (finding("switch").state, finding("switch").remedy) == ("missing", "known: cpu, cuda, hip, metal")
 
 
 def test_files_that_vanish_meanwhile_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,18 @@ def test_it_shows_the_program_after_every_pass(kernels: str, capsys: pytest.Capt
     assert "\033[" not in shown
 
 
+def test_sizes_by_their_names_stand_for_tensors(kernels: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", f"{kernels}:double"]) == 1
+    assert "help: pass N=" in capsys.readouterr().err
+    assert main(["inspect", f"{kernels}:double", "N=100", "--after", "traced"]) == 0
+    assert "def double(X: float32[100]" in capsys.readouterr().out
+
+
+def test_names_that_are_there_are_not_those_of_modules(kernels: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", f"{kernels}:qqq"]) == 1
+    assert "help: it has: double, factory, program, wrong\n" in capsys.readouterr().err
+
+
 def test_colours_on_request(kernels: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--color", "always", "inspect", f"{kernels}:factory", "n=128", "dtype=float16"])
     shown = capsys.readouterr().out

@@ -148,4 +148,18 @@ ScalarExpected: cannot assign to a slice of the tile 'tile'
   help: use T.copy(source, destination) for tiles, T.fill(tile, value) for one value
 """,
     ),
+    "two_indices_as_one": (
+        """
+for i in T.Parallel(64, 64):
+    tile[i, 0] = 1.0
+""",
+        """
+NumberExpected: an index of the tile 'tile' is the 2 values of T.Parallel together
+  --> kernel.py:9:13
+  |
+9 |             tile[i, 0] = 1.0
+  |             ^^^^^^^^^^
+  help: expected an integer: name each value, as in `for i, j in T.Parallel(...)`
+""",
+    ),
 }

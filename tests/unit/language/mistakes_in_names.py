@@ -53,7 +53,7 @@ UndefinedName: the name 'zqxjkvw' is not defined
   |
 8 |         T.clear(zqxjkvw)
   |                 ^^^^^^^
-  help: assign it before this line
+  help: assign it before this line, or import it
 """,
     ),
     "name_before_its_value": (
@@ -66,7 +66,7 @@ UndefinedName: the name 'later' is used before it has a value
   |
 8 |         later = later + 1
   |                 ^^^^^
-  help: assign it before this line
+  help: assign it before this line, or import it
 """,
     ),
     "immutable_in_loop": (

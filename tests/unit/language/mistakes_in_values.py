@@ -299,7 +299,7 @@ SymbolicConstant: np.exp needs a value that is known while the kernel is traced,
   |
 9 |         B[0] = numpy.exp(A[0, 0])
   |                ^^^^^^^^^^^^^^^^^^
-  help: T.exp, if there is one, works on values of the program
+  help: functions of T work on values of the program, as T.exp and T.max do
 """,
     ),
     "choice_of_tiles": (
@@ -313,6 +313,61 @@ NumberExpected: a choice by `... if ... else ...` or T.if_then_else is the tile 
 8 |         chosen = tile if n == 0 else A
   |                  ^^^^^^^^^^^^^^^^^^^^^
   help: expected numbers: for tiles write an `if` with an operator on each side, or choose element by element
+""",
+    ),
+    "arithmetic_on_two_indices": (
+        """
+for i in T.Parallel(64, 64):
+    tile[0, i * 2] = 1.0
+""",
+        """
+SeveralValues: `*` is given all 2 values of T.Parallel at once
+  --> kernel.py:9:21
+  |
+9 |             tile[0, i * 2] = 1.0
+  |                     ^^^^^
+  help: give each a name, as in `for i, j in T.Parallel(...)`
+""",
+    ),
+    "sum_of_two_indices": (
+        """
+for i in T.grid(4, 4):
+    tile[0, 1 + i] = 1.0
+""",
+        """
+SeveralValues: `+` is given all 2 values of T.grid at once
+  --> kernel.py:9:21
+  |
+9 |             tile[0, 1 + i] = 1.0
+  |                     ^^^^^
+  help: give each a name, as in `for i, j in T.grid(...)`
+""",
+    ),
+    "float_extent": (
+        """
+for i in T.Parallel(64 / 2):
+    tile[i, 0] = 1.0
+""",
+        """
+NumberExpected: an extent of T.Parallel is 32.0
+  --> kernel.py:8:18
+  |
+8 |         for i in T.Parallel(64 / 2):
+  |                  ^^^^^^^^^^^^^^^^^^
+  help: expected an integer: `//` divides without a fraction
+""",
+    ),
+    "function_of_a_tile": (
+        """
+A[0, 0] = T.exp(tile)
+""",
+        """
+NumberExpected: the argument of T.exp is the tile 'tile'
+  --> kernel.py:8:19
+  |
+8 |         A[0, 0] = T.exp(tile)
+  |                   ^^^^^^^^^^^
+  help: expected a number: loop over the elements, `for i, j in T.Parallel(...)`, and index with i, j
 """,
     ),
 }

@@ -3,6 +3,36 @@
 # The messages are what a terminal shows: long lines stay as they are.
 
 DIRECT_STYLE: dict[str, tuple[str, str]] = {
+    "two_names_for_one_size": (
+        """
+def kernel(A):
+    M, N = T.const("M")
+    A: T.Tensor((M,), "float32")
+""",
+        """
+WrongUnpacking: a symbolic int32 gives 1 value here, but 2 names are bound
+  --> kernel.py:4:5
+  |
+4 |     M, N = T.const("M")
+  |     ^^^^^^^^^^^^^^^^^^^
+  help: bind one name
+""",
+    ),
+    "one_name_for_two_sizes": (
+        """
+def kernel(A):
+    M = T.const("M, N")
+    A: T.Tensor((M,), "float32")
+""",
+        """
+NumberExpected: an extent of T.Tensor is the 2 values of T.const together
+  --> kernel.py:5:8
+  |
+5 |     A: T.Tensor((M,), "float32")
+  |        ^^^^^^^^^^^^^^^^^^^^^^^^^
+  help: expected an integer: name each value, as in `M, N = T.const(...)`
+""",
+    ),
     "missing_return": (
         """
 def kernel(A):

@@ -67,7 +67,7 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a weight that is not packed": (
         lambda: quant_matmul(X, WEIGHT),  # type: ignore[arg-type]
-        "the weight is a QuantizedWeight, expected a PackedWeight\n  help: PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array) that of an array",
+        "the weight is a QuantizedWeight, expected a PackedWeight\n  help: PackedWeight.pack(weight) makes one of a QuantizedWeight, tilewright.quantize(array, 'w4a16') that of an array",
     ),
     "an out of another shape": (
         lambda: Product.of(X, PACKED, out=np.zeros((3, 23), np.float32)), "out has shape [3, 23], expected [3, 24]",
