@@ -166,6 +166,37 @@ def test_every_operation_gives_the_interpreters_numbers(kind, name, target):
     agree(KINDS[kind](name), target, translate=name in ("int8", "uint16", "float16", "float8_e4m3fn"))
 
 
+FUNCTIONS = (
+    "tanh", "sigmoid", "exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sinh", "cosh", "erf", "sqrt", "rsqrt",
+    "atan", "sin", "cos", "tan", "asin", "acos", "asinh", "acosh", "atanh", "floor", "ceil", "trunc", "round", "abs",
+)  # fmt: skip
+SPECIAL = [0, 1e-7, 0.3, 1, 2.5, 11.5, 20, 45, 89, 104, 800, 60000, np.inf]
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_functions_of_special_numbers_are_infinite_or_no_number_where_the_interpreter_says_so(target, name):
+    """log1p of minus infinity was minus infinity on Metal."""
+    values = np.array([*SPECIAL, *(-one for one in SPECIAL), np.nan]).astype(dtype(name).numpy)
+
+    @T.prim_func
+    def program(X: T.Tensor(values.shape, name), Y: T.Tensor((len(FUNCTIONS), *values.shape), name)):
+        with T.Kernel(1, threads=32):
+            for k, function in enumerate(list(FUNCTIONS)):
+                for i in T.Parallel(values.size):
+                    Y[k, i] = getattr(T, function)(X[i])
+
+    kernel = tilewright.compile(program, target=target)
+    found, expected = (np.zeros((len(FUNCTIONS), values.size), values.dtype) for _ in range(2))
+    (kernel if target == "cpu" else kernel.emulate)(values, found)
+    kernel.interpret(values, expected)
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        same = (found == expected) | (np.abs(found - expected) <= 2.0**-6 * np.abs(expected) + 1e-6)
+    same |= np.isnan(found) & np.isnan(expected)
+    assert not [(FUNCTIONS[k], values[i], found[k, i], expected[k, i]) for k, i in np.argwhere(~same)]
+
+
 def test_every_number_type_that_computes_is_here():
     computing = {
         name for name, one in ALL.items() if one.bits >= 8 and one.lanes == 1 and (one.is_integer or one.is_float)

@@ -50,7 +50,7 @@ TW_DEVICE bool isfinite(float x) { return (float_bits(x) & 0x7FFFFFFFu) < 0x7F80
 TW_DEVICE float log1p(float x) {
   const float u = 1.0f + x;
   if (u == 1.0f) return x;
-  return isinf(u) ? u : precise::log(u) * (x / (u - 1.0f));
+  return float_bits(u) == 0x7F800000u ? u : precise::log(u) * (x / (u - 1.0f));
 }
 // Polynomials fitted to erf(x) / x in x * x up to 1, and to log(1 - erf(x)) from there to 4: 3 units in the last place at most.
 TW_DEVICE float erf(float x) {
