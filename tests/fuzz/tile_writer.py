@@ -318,7 +318,7 @@ class TileWriter:
             self.line(f"T.copy({tensor}[{index}], {tile.name}, {word})")
         elif way == "slice":
             missing = len(place) - len(tile.shape)
-            slices = [*place[:missing], *(f"{at}:{at} + {extent}" for at, extent in zip(place[missing:], tile.shape))]
+            slices = [*place[:missing], *map(self._slice, place[missing:], tile.shape)]
             self.line(f"T.copy({tensor}[{', '.join(slices)}], {tile.name})")
         elif way == "registers":
             held = self.new_tile(tile.shape, tile.dtype, "fragment")
@@ -347,6 +347,10 @@ class TileWriter:
             self.line(f"        {target} = {zero}")
         else:
             self.line(f"    {target} = {element}")
+
+    def _slice(self, at: str, extent: int) -> str:
+        """A slice of as many elements as a tile has, or of more of them, or to the tensor's end."""
+        return f"{at}:{self.random.choice((f'{at} + {extent}', f'{at} + {extent + 3 * (not at.isdigit())}', ''))}"
 
     def _source(self, tile: Tile, bound: float | None) -> tuple[str, list[str], list[str]]:
         """A tensor for a tile: its name, where the block's part begins, and its extents."""

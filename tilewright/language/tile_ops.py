@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from dataclasses import replace
-from operator import ge
 from typing import Any
 
 from tilewright import ops
@@ -12,7 +11,7 @@ from tilewright.errors import near
 from tilewright.ir import nodes as ir
 from tilewright.ir.structure import conjunction
 from tilewright.language.branches import is_symbolic
-from tilewright.language.buffers import BufferProxy, RegionProxy, borrow_extents, region_of
+from tilewright.language.buffers import RegionProxy, borrow_extents, region_of
 from tilewright.language.mistakes import NumberExpected, OperatorMismatch, SymbolicExtent
 from tilewright.language.proxies import Element, Variable, as_expr, check_scope, condition, constant, describe
 from tilewright.language.recording import (
@@ -88,19 +87,27 @@ def pair(source: object, destination: object, what: str) -> tuple[ir.Region, ir.
         return from_, borrow_extents(destination, from_)
     from_, to = region_of(source, f"the source of {what}"), region_of(destination, f"the destination of {what}")
     return (
-        _head(from_, to) if isinstance(source, RegionProxy) and isinstance(destination, BufferProxy) else from_,
-        _head(to, from_) if isinstance(destination, RegionProxy) and isinstance(source, BufferProxy) else to,
+        _head(from_, to) if isinstance(source, RegionProxy) else from_,
+        _head(to, from_) if isinstance(destination, RegionProxy) else to,
     )
 
 
 def _head(part: ir.Region, whole: ir.Region) -> ir.Region:
-    """As much of a slice, from its start on, as the tile beside it has, where that is less in some dimension."""
-    sizes, shape = ir.known(part.tile_shape), ir.known(whole.tile_shape)
-    is_tile = whole.buffer.scope != "global"
-    if not is_tile or sizes is None or shape is None or len(sizes) != len(shape) or not all(map(ge, sizes, shape)):
+    """As much of a slice, from its start on, as the whole tile beside it has, where the slice is larger or ends at the
+    tensor's end; ends that are numbers of the program stay."""
+    shape = ir.known(whole.tile_shape)
+    is_tile = whole.buffer.scope != "global" and whole.extents == whole.buffer.shape
+    if not is_tile or shape is None or len(part.tile_shape) != len(shape):
         return part
-    left = iter(shape)
-    return replace(part, extents=tuple(1 if extent == 1 else next(left) for extent in part.extents))
+    left, extents = iter(shape), list[ir.Extent]()
+    for start, extent, end in zip(part.starts, part.extents, part.buffer.shape):
+        wanted = extent if ir.is_literal(extent, 1) else next(left)
+        if isinstance(extent, int) and extent < wanted:
+            stop = start.value + extent if isinstance(start, ir.Const) else None
+            if stop != end or part.buffer.scope != "global":
+                return part
+        extents.append(wanted if isinstance(extent, int) else extent)
+    return replace(part, extents=tuple(extents))
 
 
 def choice(value: object, known: tuple[str, ...], what: str) -> Any:
@@ -148,8 +155,8 @@ def copy(
     src, dst : a buffer (all of it), a slice ``A[i:i + 64, 0:32]``, or an element ``A[i, j]``: the head of a region
         as large as the other operand, whose missing leading extents are 1.  Of two elements, one assignment.  Of a
         slice that is larger than a whole tile, as much as the tile has, from the slice's start on.  A slice that ends
-        at a number of the program, ``A[i : T.min(i + 64, n)]``, against a tile: behind its end the tile gets zeros,
-        and the tensor is left as it is.
+        at a number of the program, ``A[i : T.min(i + 64, n)]``, or at the tensor's end, ``A[i, :]``, against a tile:
+        behind its end the tile gets zeros, and the tensor is left as it is.
     coalesced_width : elements that a thread moves at once.
     disable_tma : threads move the tile, not the copy engine.
     eviction_policy : ``"evict_first"``, ``"evict_last"`` or ``"evict_normal"``, a hint to the L2 cache.

@@ -114,6 +114,38 @@ def test_edge_larger_slices(scope: str) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("scope", ["alloc_shared", "alloc_fragment"])
+def test_edge_slices_to_the_end(scope: str) -> None:
+    """A slice that ends at its tensor's end may be smaller than a tile: the tile gets zeros behind it."""
+
+    @T.prim_func
+    def program(A: T.Tensor((3, 5), "float32"), C: T.Tensor((2, 5), "float32"), D: T.Tensor((8,), "float32")):
+        with T.Kernel(1):
+            tile = getattr(T, scope)((8,), "float32")
+            for i in T.serial(2):
+                T.copy(A[i + 1, 2:], tile)
+                T.copy(tile, C[i, :])
+            T.copy(tile, D)
+
+    given, rows, last = results(
+        program, np.arange(15, dtype="float32").reshape(3, 5), *(np.full(n, 7, "float32") for n in ((2, 5), 8))
+    )
+    np.testing.assert_array_equal(rows, np.pad(given[1:, 2:], ((0, 0), (0, 2))))
+    assert last.tolist() == [12, 13, 14, 0, 0, 0, 0, 0]
+
+
+def test_slices_that_end_at_a_number_of_the_program_may_be_larger_than_a_tile_elsewhere() -> None:
+    @T.prim_func
+    def program(A: T.Tensor((5, 8), "float32"), n: T.Tensor((1,), "int32"), C: T.Tensor((4, 3), "float32")):
+        with T.Kernel(1):
+            tile = T.alloc_shared((4, 3), "float32")
+            T.copy(A[0 : n[0], 2:8], tile)
+            T.copy(tile, C)
+
+    *_, found = results(program, np.ones((5, 8), "float32"), np.array([3], "int32"), np.full((4, 3), 7, "float32"))
+    assert found.tolist() == [[1, 1, 1]] * 3 + [[0, 0, 0]]
+
+
 def test_edge_negative_starts() -> None:
     """A region that begins before the tensor reads 0 there, where the kernel computes its start."""
     assert moved(-2)[0] == [0, 0, 1, 2]
