@@ -57,9 +57,11 @@ WASTE = 16
 
 def form_clusters(function: ir.Function, context: Context) -> ir.Function:
     """Give kernels that the compiler divided into roles clusters, where that saves loads."""
-    engine = context.arch.copy_engine
-    if not (context.arch.clusters and engine is not None and engine.multicast):
+    if not context.arch.clusters:
         return function
+    engine = context.arch.copy_engine
+    if engine is None or not engine.multicast:
+        return map_kernels(function, _without_clusters)
     return map_kernels(function, lambda kernel: _form(kernel, context))
 
 
