@@ -22,13 +22,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
-from tilewright.ir import children, find, own, root, uses, variables
+from tilewright.ir import children, find, own, performed, root, uses, variables
 from tilewright.ir import nodes as ir
 
 BARRIERS = frozenset({"sync_threads", "named_barrier_sync"})
 
 _Path = tuple[tuple[int, bool], ...]
 """The conditions around a statement, each with the branch that was taken."""
+
+_MET = (0, True)
+"""At the end of a path: the threads that are there have met since. Others, outside of its conditions, have not."""
 
 _Touched = Mapping[ir.Buffer, frozenset[_Path]]
 """Tiles that threads may still be at, each with the conditions under which they were touched."""
@@ -37,8 +40,9 @@ _Touched = Mapping[ir.Buffer, frozenset[_Path]]
 def disjoint_lifetimes(kernel: ir.Kernel, tiles: Collection[ir.Buffer]) -> frozenset[frozenset[ir.Buffer]]:
     """Pairs of `tiles` that may share bytes as the kernel is.
 
-    Behind a barrier all threads have finished what they did before it under the same conditions. What they did under a
-    condition that they have left counts as done under those around it.
+    Behind a barrier all threads that reach it have finished what they did before it under the same conditions; one of
+    some warps tells the others nothing. What threads did under a condition that they have left counts as done under
+    those around it.
 
     Parameters
     ----------
@@ -78,13 +82,19 @@ class _Lifetimes:
         if isinstance(statement, (ir.Break, ir.Continue)):
             self.jumps.append(touched)
         elif _is_barrier(statement):
-            left = {tile: frozenset(at for at in places if at[: len(path)] != path) for tile, places in touched.items()}
+            met = frozenset({(*path, _MET)} if performed(statement) != "sync_threads" and path else ())
+            left = {
+                tile: frozenset(at for at in places if at[: len(path)] != path)
+                | (met if any(at[: len(path)] == path for at in places) else frozenset())
+                for tile, places in touched.items()
+            }
             return {tile: places for tile, places in left.items() if places}
         return touched
 
     def _touch(self, nodes: object, path: _Path, touched: _Touched) -> _Touched:
         found = self._used(nodes)
-        self.overlapping |= {frozenset(pair) for pair in product(found, {*found, *touched})}
+        held = {tile for tile, places in touched.items() if any(not _have_met(at, path) for at in places)}
+        self.overlapping |= {frozenset(pair) for pair in product(found, {*found, *held})}
         return {**touched, **{tile: touched.get(tile, frozenset()) | {path} for tile in found}} if found else touched
 
     def _used(self, nodes: object) -> set[ir.Buffer]:
@@ -95,7 +105,7 @@ class _Lifetimes:
         after = [touched]
         for body, taken in cases:
             found = self.body(body, (*path, (id(statement), taken)), touched)
-            after.append({tile: frozenset(at[: len(path)] for at in places) for tile, places in found.items()})
+            after.append({tile: frozenset(_left(at, path) for at in places) for tile, places in found.items()})
         if len(cases) == 2:
             then, otherwise = (self._used(uses(body)) for body, _ in cases)
             self.overlapping |= {frozenset(pair) for pair in product(then, otherwise)}
@@ -121,6 +131,16 @@ class _Lifetimes:
             if places:
                 others = set().union(*used[places[0] : places[-1] + 1])
                 self.overlapping |= {frozenset((tile, other)) for other in others}
+
+
+def _have_met(at: _Path, path: _Path) -> bool:
+    """Whether what was done at a place is over for all threads at another."""
+    return at[-1:] == (_MET,) and path[: len(at) - 1] == at[:-1]
+
+
+def _left(at: _Path, path: _Path) -> _Path:
+    """The place of what was done, behind the conditions that `path` has not."""
+    return at if _have_met(at, path) else at[: len(path)]
 
 
 def _united(states: Collection[_Touched]) -> _Touched:
