@@ -91,7 +91,7 @@ def test_an_example_works_when_it_is_pasted(number: int, tmp_path: Path) -> None
     assert re.search(RESULTS[number], shown, re.MULTILINE) and "Error" not in shown, shown[-2000:]
 
 
-@pytest.mark.parametrize("number", range(len(RESULTS)))
+@pytest.mark.parametrize("number", [0, *(pytest.param(n, marks=pytest.mark.proof) for n in range(1, len(RESULTS)))])
 def test_an_example_works_in_a_console_written_in_python(number: int) -> None:
     """IDLE's, `python -m asyncio`'s and others' are `code.InteractiveConsole`."""
     command = [sys.executable, "-c", CONSOLE]

@@ -83,16 +83,16 @@ def test_the_last_kernels_are_kept_for_those_who_gain_more() -> None:
 
 
 @pytest.mark.parametrize("turned", [None, True])
-def test_kernels_with_promoted_sums_are_few(turned: bool | None) -> None:
-    for N, K in WEIGHTS:
-        product = DenseProduct(N, K, "float8_e4m3fn", swapped=turned, promoted=True)
-        chosen = [parts_for(product, M) for M in ROWS]
-        assert len(set(chosen)) <= MOST
-        for parts in chosen:
-            assert sum(columns for columns, _ in parts) == N
-            for _, tiles in parts:
-                assert tiles.block_M * tiles.block_N <= PROMOTED[tiles.threads] * tiles.threads
-                assert tiles.swapped or turned is None
+@pytest.mark.parametrize(("N", "K"), WEIGHTS)
+def test_kernels_with_promoted_sums_are_few(N: int, K: int, turned: bool | None) -> None:
+    product = DenseProduct(N, K, "float8_e4m3fn", swapped=turned, promoted=True)
+    chosen = [parts_for(product, M) for M in ROWS]
+    assert len(set(chosen)) <= MOST
+    for parts in chosen:
+        assert sum(columns for columns, _ in parts) == N
+        for _, tiles in parts:
+            assert tiles.block_M * tiles.block_N <= PROMOTED[tiles.threads] * tiles.threads
+            assert tiles.swapped or turned is None
 
 
 @pytest.mark.parametrize("cores", CORES)
