@@ -23,8 +23,8 @@ def check_homes(model: torch.nn.Module, source: Mapping[str, np.ndarray], homele
     """Without a bias, a norm or a factor that a checkpoint has of a module the model's computes something else.
 
     Whole parts and blocks that a model leaves out are no such tensors: those whose nearest module of the model is the
-    model, or holds a list of modules or is one. Nor are zeros, integers, the model's buffers, and what transformers
-    passes over.
+    model, or a list of modules, or holds one, as what holds all blocks does (BERT's pooler is beside them). Nor are
+    zeros, integers, the model's buffers, and what transformers passes over.
 
     Parameters
     ----------
@@ -39,14 +39,13 @@ def check_homes(model: torch.nn.Module, source: Mapping[str, np.ndarray], homele
     ignored = [str(one) for one in getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()]
     for held, name in homeless.items():
         parts = held.split(".")
-        above = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
+        above = [".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1)]
         parent = next((one for one in above if one in known), "")
         if not parent or held in buffers or held.endswith(_PASSED) or any(re.search(one, held) for one in ignored):
             continue
-        module = known[parent]
-        several = [module, *module.children()] if parent != held.rpartition(".")[0] else []
-        if any(isinstance(one, (torch.nn.ModuleList, torch.nn.ModuleDict)) for one in several):
+        if parent != above[0] and _may_lack_parts([known[one] for one in above if one in known]):
             continue
+        module = known[parent]
         values = source[name]
         if values.dtype.name not in FLOATS or not np.asarray(values).astype(np.float32).any():
             continue
@@ -54,3 +53,15 @@ def check_homes(model: torch.nn.Module, source: Mapping[str, np.ndarray], homele
             f"{name} is in the checkpoint, and the model's {parent} ({type(module).__name__}) has no such tensor",
             hint="is the configuration this model's? words like attention_bias and mlp_bias say what layers have",
         )
+
+
+def _may_lack_parts(modules: list[torch.nn.Module]) -> bool:
+    """Whether a module, the first of these, is a list of modules or holds one; what is in a list (a block) itself has
+    to hold it as its own (its experts). The others are what it is in."""
+    module, *around = modules
+    inside = any(map(_is_list, around))
+    return any(map(_is_list, (module, *module.children()) if inside else module.modules()))
+
+
+def _is_list(module: torch.nn.Module) -> bool:
+    return isinstance(module, (torch.nn.ModuleList, torch.nn.ModuleDict))

@@ -56,6 +56,7 @@ _GROUP: Kind = ("a number of columns, or -1 for all", lambda value: value == -1 
 _BLOCK: Kind = ("rows and columns of a block, two numbers", lambda value: block_of(value) is not None)
 _TRUTH: Kind = ("true or false", lambda value: isinstance(value, bool))
 _TEXTS: Kind = ("a list of texts", lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value))
+_SCALES: Kind = _one_of("float", "ue8m0")
 _ORDER: Kind = _one_of("group", "weight", "dynamic", "static", True, False)
 _ACTIVATIONS_OF: Kind = ("a text, or a table of them", lambda value: isinstance(value, (str, Mapping)))
 
@@ -95,7 +96,7 @@ _OF_GPTQ = {
         "awq_gemm_checkpoint nsamples seqlen iters lr minmax_lr amp enable_minmax_tuning enable_norm_bias_tuning "
         "enable_quanted_input enable_alg_ext gradient_accumulate_steps low_gpu_mem_usage low_cpu_mem_usage batch_size "
         "supported_types to_quant_block_names quant_block_list momentum sampler not_use_best_mse dynamic_max_gap "
-        "scale_dtype static_attention_granularity static_kv_granularity",
+        "scale_dtype static_attention_granularity static_kv_granularity model_free",
     ),
     **_because(
         _ACTIVATIONS, "act_bits act_data_type act_group_size act_sym act_dynamic static_kv_dtype static_attention_dtype"
@@ -148,14 +149,17 @@ _FP8_READS: dict[str, Kind] = {
     "method": _one_of("fp8"), "bits": _one_of(8), "checkpoint_format": _one_of("fp8"), "weight_block_size": _BLOCK,
     "weight_scale_semantics": _one_of("inverse"), "fmt": _one_of("e4m3", "float8_e4m3fn", "e5m2", "float8_e5m2"),
     "format": _one_of("float8_e4m3fn", "float8_e5m2"), "expert_dtype": _one_of("fp8", "fp4"),
-    "scale_fmt": _one_of("float", "ue8m0"), "weight_scale_method": _one_of("tensor", "row", "block"),
+    "scale_fmt": _SCALES, "weight_scale_method": _one_of("tensor", "row", "block"), "data_type": _one_of("fp"),
+    "packing_format": _one_of("fp8", "auto_round:fp8"),
 }  # fmt: skip
 _FP8 = Method(
     _FP8_READS,
     {
+        **_OF_GPTQ,
         **_because(_ACTIVATIONS, "activation_scheme linear_activation_scheme moe_activation_scheme"),
-        **_because(_TENSORS, "group_size desc_act pack_dtype sym"),
+        **_because(_TENSORS, "group_size desc_act pack_dtype"),
     },
+    each={"extra_config": _OF_LAYERS},
 )
 
 
@@ -189,6 +193,7 @@ _OF_QUARK = Method(
             },
             {
                 **_because(_FOUND, "observer_cls round_method scale_calculation_mode is_dynamic dynamic"),
+                **_because(_RUNS, "enable_buffer_reuse max_input_numel"),
                 **_because(_TENSORS, "symmetric zero_point_type"),
             },
         )
@@ -345,9 +350,7 @@ METHODS: dict[str, Method] = {
         {}, _because(_TENSORS, "quant_type quant_type_kwargs include_input_output_embeddings untie_embedding_weights")
     ),
     "compressed-tensors": Method(
-        {
-            "format": _FORMATS,
-        },
+        {"format": _FORMATS, "scale_fmt": _SCALES},
         {**_because(_WHO, "version"), **_because(_TENSORS, "quantization_status global_compression_ratio")},
         inside={"transform_config": _OF_TRANSFORMS, "sparsity_config": _OF_SPARSITY},
         each={"config_groups": _OF_GROUPS},
@@ -362,7 +365,7 @@ METHODS: dict[str, Method] = {
     ),
     "fp8": _FP8,
     "mxfp8": _FP8,
-    "w4afp8": Method({**_FP8_READS, "group_size": _GROUP}, _FP8.ignored),
+    "w4afp8": Method({**_FP8_READS, "group_size": _GROUP}, _FP8.ignored, each=_FP8.each),
     "quark": Method(
         {
             "algo_config": _NO_ROTATION,

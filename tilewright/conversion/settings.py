@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.conversion.methods import EVERYWHERE, METHODS, OURS, TABLE, TEXT, Kind, Method
+from tilewright.conversion.methods import EVERYWHERE, METHODS, OURS, TABLE, TEXT, Kind, Method, block_of
 from tilewright.errors import InvalidTensor
 
 Settings = Mapping[str, Any]
@@ -178,12 +178,14 @@ _FLOATS = re.compile(r"^(mx_fp|nv_fp|fp)[48]?(_?e2m1|_?e4m3(fn)?)?(_rceil|_with_
 
 def _of_auto_round(found: Settings) -> Settings:
     """AutoRound's configuration as that of the library whose packing it used; its floats are named and lie as
-    compressed-tensors' do."""
+    compressed-tensors' do, those in blocks as DeepSeek's."""
     if str(found.get("data_type", "int")).startswith(("mx_fp", "nv_fp", "fp")):
         layers = found.get("extra_config")
         if isinstance(layers, Mapping):
             named = {name: _of_one_name(one) for name, one in layers.items() if isinstance(one, Mapping)}
             found = {**found, "extra_config": {**layers, **named}}
+        if block_of(found.get("group_size")):
+            return {"weight_block_size": found["group_size"], **_of_one_name(found), "quant_method": "fp8"}
         return {**_of_one_name(found), "quant_method": "auto-round"}
     said = found.get("packing_format", found.get("backend", "auto"))
     packing = {part.removeprefix("auto_") for part in str(said).split(":")} - _KERNELS

@@ -311,7 +311,7 @@ def emulate(
     memory : further arrays that tensor maps and tables of pointers point into.
     tables : those of the arrays that hold addresses (uint64) within others.
     unsettled : those that the kernel before, of which this one is a dependent launch, may use until
-        griddepcontrol_wait.
+        this one waits for it (CUDA's `griddepcontrol_wait`).
     seconds : after which a run is stopped and reported.
     report : what shows the lines that the kernel prints.
     faults, census, workers, poison, vocabulary, file : planted faults, whether operations are counted, OS threads, what

@@ -53,6 +53,14 @@ def made(kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any], np.ndarray]:
             {"bits": 4, "data_type": "nv_fp", "group_size": 16, "act_data_type": "nv_fp4_with_static_gs"},
             weight,
         )
+    if kind == "FP8_BLOCK":  # DeepSeek's
+        scale = rng.uniform(0.01, 0.1, (N // 8, K // 16)).astype(np.float32)
+        said = {"bits": 8, "data_type": "fp", "group_size": [8, 16], "packing_format": "auto_round:fp8", "fmt": "e4m3"}
+        return (
+            {"weight": floats, "weight_scale_inv": scale},
+            said,
+            floats.astype(float) * np.kron(scale, np.ones((8, 16))),
+        )
     rows = 1 if kind == "FPW8A16" else N
     scale = rng.uniform(0.01, 0.1, rows).astype(ml_dtypes.bfloat16)
     said = {
@@ -68,7 +76,7 @@ def made(kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any], np.ndarray]:
     )
 
 
-@pytest.mark.parametrize("kind", ["MXFP4", "MXFP8", "NVFP4", "FPW8A16", "FP8_STATIC"])
+@pytest.mark.parametrize("kind", ["MXFP4", "MXFP8", "NVFP4", "FPW8A16", "FP8_STATIC", "FP8_BLOCK"])
 def test_floats_are_read(tmp_path: Path, kind: str) -> None:
     tensors, said, weight = made(kind)
     (tmp_path / "from").mkdir()

@@ -9,6 +9,14 @@ import pytest
 from tilewright.conversion.settings import declared_activations, quantization_settings
 from tilewright.errors import InvalidTensor
 
+QUARKS_MX = {
+    "dtype": "fp4", "qscheme": "per_group", "ch_axis": -1, "group_size": 32, "block_size": None, "symmetric": None,
+    "round_method": "half_even", "scale_type": "float", "scale_format": "e8m0", "scale_calculation_mode": "even",
+    "mx_element_dtype": None, "observer_cls": "PerBlockMXObserver", "is_scale_quant": False, "enable_buffer_reuse": True,
+    "max_input_numel": 4194304,
+}  # fmt: skip
+"""What Quark 0.11 says of a tensor."""
+
 WRITTEN: dict[str, dict[str, Any]] = {
     "deepseek": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]},
     "qwen fp8": {
@@ -258,13 +266,118 @@ WRITTEN: dict[str, dict[str, Any]] = {
         "load_in_8bit": False,
         "quant_method": "bitsandbytes",
     },
+    "autoround model free": {
+        "quant_method": "auto-round",
+        "packing_format": "auto_round:auto_gptq",
+        "bits": 4,
+        "group_size": 128,
+        "sym": True,
+        "data_type": "int",
+        "iters": 0,
+        "model_free": True,
+        "autoround_version": "0.13.0",
+        "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
+    },
+    "autoround fp8 blocks": {
+        "quant_method": "auto-round",
+        "packing_format": "auto_round:fp8",
+        "bits": 8,
+        "act_bits": 8,
+        "data_type": "fp",
+        "act_data_type": "fp",
+        "group_size": [128, 128],
+        "act_group_size": 128,
+        "act_dynamic": True,
+        "sym": True,
+        "iters": 0,
+        "activation_scheme": "dynamic",
+        "fmt": "e4m3",
+        "autoround_version": "0.14.2",
+        "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
+    },
+    "autoround fp8 blocks in deepseek's words": {
+        "quant_method": "fp8",
+        "provider": "auto-round",
+        "packing_format": "fp8",
+        "bits": 8,
+        "act_bits": 8,
+        "data_type": "fp",
+        "act_data_type": "fp",
+        "group_size": [128, 128],
+        "weight_block_size": [128, 128],
+        "sym": True,
+        "iters": 200,
+        "activation_scheme": "dynamic",
+        "autoround_version": "0.14.2",
+    },
+    "quark mxfp4": {
+        "global_quant_config": {
+            "input_tensors": {**QUARKS_MX, "is_dynamic": True},
+            "output_tensors": None,
+            "weight": {**QUARKS_MX, "is_dynamic": False},
+            "bias": None,
+            "target_device": None,
+        },
+        "algo_config": None,
+        "softmax_quant_spec": None,
+        "quant_method": "quark",
+        "layer_type_quant_config": {},
+        "layer_quant_config": {},
+        "kv_cache_quant_config": {},
+        "kv_cache_post_rope": False,
+        "quant_mode": "eager_mode",
+        "version": "0.11",
+        "exclude": ["lm_head"],
+        "export": {
+            "kv_cache_group": [],
+            "min_kv_scale": 0.0,
+            "pack_method": "reorder",
+            "weight_format": "real_quantized",
+            "weight_merge_groups": None,
+        },
+    },
+    "ct blocks of powers of two": {
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": {
+                    "num_bits": 8,
+                    "type": "float",
+                    "strategy": "block",
+                    "block_structure": [128, 128],
+                    "scale_dtype": None,
+                    "zp_dtype": None,
+                },
+            }
+        },
+        "format": "float-quantized",
+        "scale_fmt": "ue8m0",
+        "quant_method": "compressed-tensors",
+    },
+    "gptqmodel by optimum": {
+        "act_group_aware": True,
+        "backend": "auto",
+        "batch_size": 1,
+        "bits": 4,
+        "cache_block_outputs": True,
+        "checkpoint_format": "gptq_v2",
+        "damp_percent": 0.1,
+        "dataset": ["a"],
+        "desc_act": False,
+        "format": "gptq_v2",
+        "group_size": 128,
+        "meta": {"quantizer": ["optimum:2.1.0", "gptqmodel:6.0.3"]},
+        "quant_method": "gptq",
+        "sym": True,
+        "true_sequential": True,
+    },
 }
 
 
 @pytest.mark.parametrize("library", WRITTEN)
 def test_what_libraries_write_is_understood(library: str) -> None:
     found = quantization_settings({"model_type": "llama", "quantization_config": WRITTEN[library]})
-    assert found["quant_method"] in (WRITTEN[library]["quant_method"], "gptq")
+    assert found["quant_method"] in (WRITTEN[library]["quant_method"], "gptq", "fp8")
 
 
 def test_what_a_part_says_holds_where_the_whole_says_nothing() -> None:

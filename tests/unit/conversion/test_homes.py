@@ -27,10 +27,21 @@ class Block(torch.nn.Module):
         self.register_buffer("mask", torch.ones(4), persistent=False)
 
 
+class Encoder(torch.nn.Module):
+    """As BERT's: a list of blocks is in what is in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = torch.nn.Module()
+        self.body = torch.nn.Module()
+        self.body.blocks = torch.nn.ModuleList()
+
+
 class Model(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = torch.nn.ModuleList([Block()])
+        self.encoder = Encoder()
         self.head = torch.nn.Linear(32, 8, bias=False)
 
 
@@ -54,6 +65,8 @@ def load(place: Path, more: dict[str, np.ndarray]) -> None:
         ("layers.0.rotation", "layers.0 (Block)"),
         ("layers.0.q_norm.weight", "layers.0 (Block)"),
         ("layers.0.up_bias", "layers.0 (Block)"),
+        ("encoder.factor", "encoder (Encoder)"),
+        ("encoder.embeddings.norm.weight", "encoder.embeddings (Module)"),
     ],
 )
 def test_a_tensor_of_a_module_that_has_none_such_is_named(tmp_path: Path, name: str, owner: str) -> None:
@@ -64,7 +77,7 @@ def test_a_tensor_of_a_module_that_has_none_such_is_named(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("name", [
     "layers.1.up.weight", "mtp.proj.weight", "vision.head.weight", "layers.0.mask", "layers.0.k_scale", "layers.0.rotary_emb.inv_freq",
-    "head.input_scale", "positions",
+    "head.input_scale", "positions", "encoder.pooler.dense.weight", "encoder.body.norm.weight",
 ])  # fmt: skip
 def test_other_parts_buffers_and_static_scales_are_left_out(tmp_path: Path, name: str) -> None:
     load(tmp_path, {name: np.ones(8, np.float32)})
