@@ -88,13 +88,9 @@ class DenseProduct:
                 return math.inf
         return cycles_of_parts(parts, M, self.K, self.speed, self.lanes)
 
-    def fastest_tiles(self, M: int) -> Tiles:
-        """The tiles that it takes the fewest cycles in, all in one part; kernels made with them take any M."""
-        return _fastest(self, M)[0][0]
-
     def fastest_parts(self, M: int) -> Parts:
         """The one or two parts that it takes the fewest cycles in."""
-        single, alone = _fastest(self, M)[0]
+        single, alone = fastest_alone(self, M)[0]
         best: Parts = ((self.N, single),)
         fast_bytes = self.size == 1 and not self.promoted
         fewest = (FAST_BYTES if fast_bytes else WORTH) * alone.cycles
@@ -105,7 +101,7 @@ class DenseProduct:
         for least, width, first, launch in sorted(self._first_parts(M), key=lambda found: found[0]):
             if least >= fewest:
                 break
-            for second, other in _fastest(replace(self, N=self.N - width, part=True), M):
+            for second, other in fastest_alone(replace(self, N=self.N - width, part=True), M):
                 both = launch.beside(other, self.speed)
                 if both < fewest:
                     best, fewest = ((width, first), (self.N - width, second)), both
@@ -151,7 +147,7 @@ class DenseProduct:
 
 
 @functools.lru_cache(maxsize=4096)
-def _fastest(product: DenseProduct, M: int) -> list[tuple[Tiles, Launch]]:
+def fastest_alone(product: DenseProduct, M: int) -> list[tuple[Tiles, Launch]]:
     """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
     table, N, speed, lanes = product.tiles, product.N, product.speed, product.lanes
     found = launches_of(table, M, N, product.K, speed, lanes, product.part)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.ir import find, fresh, root, substitute, touched
+from tilewright.ir import find, fresh, mentioned, root, substitute, touched
 from tilewright.ir import nodes as ir
 from tilewright.language.mistakes import MisplacedRole
 
@@ -202,10 +202,6 @@ def _made(statement: ir.Statement) -> set[ir.Buffer | ir.Var]:
     if isinstance(statement, ir.Allocate):
         return {statement.buffer}
     return set(touched(statement).writes)
-
-
-def mentioned(statement: ir.Statement) -> set[ir.Buffer | ir.Var]:
-    return {root(node) if isinstance(node, ir.Buffer) else node for node in find(statement, ir.Buffer, ir.Var)}
 
 
 def allocated(body: ir.Seq) -> list[ir.Buffer]:

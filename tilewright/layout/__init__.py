@@ -12,7 +12,7 @@ from tilewright.layout.threads import *
 __all__ = [
     "CHUNK_BYTES", "MEMORY", "NOTHING", "PATTERN_ROWS", "PLACES", "REGISTER", "THREAD", "AnyLayout",
     "Digit", "Field", "Layout", "RecordLayout", "Swizzle", "TableLayout", "bank_conflicts", "broadcast",
-    "byte_swizzle", "column_major", "common_vector", "compacted",
+    "byte_swizzle", "column_major", "compacted",
     "divide", "expand", "from_function", "from_tables", "from_thread_and_index", "holds",
     "invert", "padded", "partial", "permuted", "product", "reduced", "register_of", "repeat", "replicate",
     "row_major", "shared_rows", "spread", "strided", "summed", "swizzled", "vector_width",

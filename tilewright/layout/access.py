@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.layout.digits import MEMORY, REGISTER
-from tilewright.layout.layout import Layout
+from tilewright.layout.digits import MEMORY
 from tilewright.layout.tables import AnyLayout, TableLayout
 
 BANK_BYTES = 4
@@ -49,25 +48,6 @@ def _width_of_table(table: np.ndarray, limit: int, dimension: int) -> int:
             break
         width *= 2
     return width
-
-
-def common_vector(fragment: Layout, memory: AnyLayout, bits: int) -> tuple[int, int]:
-    """The widest access by which a thread moves its registers to or from memory.
-
-    Returns
-    -------
-    ``(elements, dimension)``: that many consecutive registers of every thread hold elements that are consecutive
-    along the dimension, contiguous and aligned in memory; ``(1, -1)`` where there is no more than one.
-    """
-    best = (1, -1)
-    for dimension in range(fragment.rank):
-        width = min(
-            vector_width(fragment, bits, dimension=dimension, place=REGISTER),
-            vector_width(memory, bits, dimension=dimension),
-        )
-        if width > best[0]:
-            best = (width, dimension)
-    return best
 
 
 def bank_conflicts(byte_addresses: Sequence[int] | np.ndarray, access_bytes: int, banks: int) -> int:

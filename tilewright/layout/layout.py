@@ -13,7 +13,7 @@ import functools
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -266,10 +266,6 @@ class Layout:
     def of(*dimensions: Iterable[tuple[int, str, int]], **others: Any) -> Layout:  # fields of the class
         """A layout from ``(extent, place, stride)`` of each digit, dimension by dimension, least significant first."""
         return Layout(tuple(tuple(digit(*one) for one in dimension) for dimension in dimensions), **others)
-
-    def with_swizzle(self, swizzle: Swizzle | None) -> Layout:
-        """The same digits, with another swizzle."""
-        return replace(self, swizzle=swizzle)
 
 
 def _with_extent(dimension: Iterable[Digit]) -> tuple[Digit, ...]:

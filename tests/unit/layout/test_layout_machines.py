@@ -19,7 +19,6 @@ from tilewright.layout import (
     bank_conflicts,
     byte_swizzle,
     column_major,
-    common_vector,
     divide,
     expand,
     from_function,
@@ -148,11 +147,6 @@ def test_bank_conflicts_by_the_book() -> None:
     assert bank_conflicts(lanes * 16, 16, 32) == 0  # four groups of eight lanes
     assert bank_conflicts(lanes * 128, 16, 32) == 4 * 7
     assert bank_conflicts(lanes * 8, 8, 32) == 0
-
-
-def test_fragments_to_memory() -> None:
-    assert common_vector(MMA_C, row_major((16, 8)), 16) == (2, 1)
-    assert common_vector(MMA_C, column_major((16, 8)), 16) == (1, -1)
 
 
 def test_authors_index_maps() -> None:

@@ -181,7 +181,7 @@ def test_inverse_of_swizzled_and_padded_memory(seed: int) -> None:
         layout, digits=tuple(tuple(replace(d, stride=d.stride * 2) for d in digits) for digits in layout.digits)
     )
     swizzle = Swizzle(source.random.randint(1, 2), source.random.randint(0, 2), source.random.randint(2, 3))
-    for made in (layout.with_swizzle(swizzle), padded, padded.with_swizzle(swizzle)):
+    for made in (replace(layout, swizzle=swizzle), padded, replace(padded, swizzle=swizzle)):
         assert made.is_injective
         axes = np.indices(made.shape)
         back = made.coordinates(memory=made.table(MEMORY)) if made.places else axes

@@ -17,7 +17,6 @@ from tilewright.layout import (
     THREAD,
     Digit,
     Layout,
-    common_vector,
     holds,
     reduced,
     register_of,
@@ -26,6 +25,7 @@ from tilewright.layout import (
     row_major,
     spread,
     swizzled,
+    vector_width,
 )
 from tilewright.layout.algebra import permuted
 from tilewright.layout.threads import relate, shared_rows
@@ -42,7 +42,7 @@ def test_tiles_are_dealt_out_whole(shape: tuple[int, ...], threads: int, width: 
     assert layout.shape[1:] == shape[1:] or len(shape) == 1
     assert layout.is_bijective and layout.extent(THREAD) <= threads
     if layout.shape == shape and math.prod(shape) >= threads * width and len(shape) > 1:
-        assert common_vector(layout, row_major(shape), 16)[0] >= math.gcd(width, shape[-1])
+        assert vector_width(layout, 16, place=REGISTER) >= math.gcd(width, shape[-1])
 
 
 @pytest.mark.parametrize("threads", [32, 96, 128, 256])

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.ir.dtypes import ALL
 from tilewright.kernels.roofline import Work, cycles_of, hopper_speed, speed_of
-from tilewright.kernels.tile_choice import DenseProduct
+from tilewright.kernels.tile_choice import DenseProduct, fastest_alone
 from tilewright.kernels.tile_launches import cycles, cycles_of_parts
 from tilewright.kernels.tiles import ceil_div
 from tilewright.machine.nvidia import DEVICES, device_of
@@ -83,7 +83,7 @@ def test_tiles_of_every_machine_are_plausible(cores: int, N: int, K: int) -> Non
     cycles on fewer multiprocessors."""
     speed = hopper_speed(cores)
     for M in (1, 16, 63, 200, 777, 1100, 4096):
-        tiles = DenseProduct(N, K, speed=speed).fastest_tiles(M)
+        tiles = fastest_alone(DenseProduct(N, K, speed=speed), M)[0][0]
         blocks = ceil_div(M, tiles.block_M) * ceil_div(N, tiles.block_N) * tiles.splits
         least = ceil_div(M, 64) * ceil_div(N, 64)
         assert blocks >= min(least, cores) // 2

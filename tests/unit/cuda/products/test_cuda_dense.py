@@ -10,7 +10,7 @@ import tilewright
 from tilewright.ir.walking import kernels as kernels_of
 from tilewright.kernels.dense_matmul import dense_matmul, scaled_matmul
 from tilewright.kernels.roofline import HOPPER
-from tilewright.kernels.tile_choice import MANY, DenseProduct, parts_for
+from tilewright.kernels.tile_choice import MANY, DenseProduct, fastest_alone, parts_for
 from tilewright.kernels.tile_launches import BEGIN, Launch, cycles, cycles_of_parts
 from tilewright.kernels.tiles import PROMOTED, Tiles
 from tilewright.passes.context import Schedule
@@ -212,7 +212,7 @@ def test_the_last_wave_is_cut_smaller_where_that_saves_cycles():
     assert columns + rest == N and columns % large.block_N == 0
     assert -(-columns // large.block_N) * -(-M // large.block_M) % HOPPER.cores == 0
     assert small.block_M * small.block_N < large.block_M * large.block_N
-    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(DenseProduct(N, K).fastest_tiles(M), M, N, K, HOPPER)
+    assert cycles_of_parts(parts, M, K) < 0.99 * cycles(fastest_alone(DenseProduct(N, K), M)[0][0], M, N, K, HOPPER)
 
 
 def test_blocks_of_a_second_part_begin_where_the_first_leaves_room():
@@ -272,15 +272,14 @@ def test_transposed_results_of_odd_eights_of_columns_leave_in_boxes(tiles, boxes
 
 
 def test_tiles_follow_the_size():
-    assert DenseProduct(4096, 4096, "float64").fastest_tiles(4096) == Tiles(128, 64, 16, 4, 128)
-    assert DenseProduct(8192, 8192).fastest_tiles(8192) == Tiles(192, 256, 64, 3, 256, (1, 2), swapped=True)
-    assert DenseProduct(4096, 4096).fastest_tiles(4096) == Tiles(128, 256, 64, 4, 256, (1, 1))
-    assert DenseProduct(4096, 4096).fastest_tiles(64).block_M <= 64
-    assert DenseProduct(4096, 512).fastest_tiles(8192).ping_pong
-    assert DenseProduct(8192, 1024, "int8").fastest_tiles(8192).ping_pong
-    assert (
-        not DenseProduct(4096, 4096).fastest_tiles(4096).ping_pong
-    )  # tiles of two consumers make no whole waves there
+    assert fastest_alone(DenseProduct(4096, 4096, "float64"), 4096)[0][0] == Tiles(128, 64, 16, 4, 128)
+    assert fastest_alone(DenseProduct(8192, 8192), 8192)[0][0] == Tiles(192, 256, 64, 3, 256, (1, 2), swapped=True)
+    assert fastest_alone(DenseProduct(4096, 4096), 4096)[0][0] == Tiles(128, 256, 64, 4, 256, (1, 1))
+    assert fastest_alone(DenseProduct(4096, 4096), 64)[0][0].block_M <= 64
+    assert fastest_alone(DenseProduct(4096, 512), 8192)[0][0].ping_pong
+    assert fastest_alone(DenseProduct(8192, 1024, "int8"), 8192)[0][0].ping_pong
+    # There tiles of two consumers make no whole waves.
+    assert not fastest_alone(DenseProduct(4096, 4096), 4096)[0][0].ping_pong
 
 
 def blocks(M, N, K, seed=0):
