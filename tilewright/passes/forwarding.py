@@ -1,8 +1,7 @@
 """Store-to-load forwarding: what statements have put into memory is read from where it came from.
 
 `forward_locals` asks for arrays of threads that a loop has filled, `forward_tiles` for such tiles of a machine whose
-blocks are one thread, `forward_stores` for what single stores leave. Which operand of a gemm an operator has filled
-(`forward_operands`) is asked where it is used.
+blocks are one thread, `forward_stores` for what single stores leave, `forward_operands` for tiles that gemms read.
 """
 
 from __future__ import annotations
@@ -14,25 +13,26 @@ from tilewright.ir import has_effect, of_views, root, same, substitute, touched
 from tilewright.ir import nodes as ir
 from tilewright.ir.visitor import Rewriter, Rewritten, changed, with_statements
 from tilewright.ir.walking import find
+from tilewright.passes.scoped import ScopedRewriter
 
 
 @dataclass(slots=True)
 class Filled:
-    """How memory is filled: an array by one loop over all of it, or an element by a store.
+    """How memory is filled: all of a tile by one loop or one operator, or an element by a store.
 
     Attributes
     ----------
-    loop, tile : the statement that does it, and what it fills.
+    statement, tile : what fills it, and what is filled.
     indices : the variables that stand for an element's place; where there is but one, that place may be written there.
-    value : of that element.
-    used : whether anything was read from where it came from.
+    value : of that element, or the region that an operator fills a tile from.
+    used : how often it was read from where it came from.
     """
 
-    loop: ir.Statement
+    statement: ir.Statement
     tile: ir.Buffer
     indices: tuple[ir.Expr, ...]
-    value: ir.Expr
-    used: bool = False
+    value: ir.Expr | ir.Region
+    used: int = 0
 
     @property
     def placed_by(self) -> frozenset[ir.Buffer]:
@@ -41,6 +41,7 @@ class Filled:
 
     def at(self, place: tuple[ir.Expr, ...]) -> ir.Expr:
         """The value of the element at a place."""
+        assert isinstance(self.value, ir.Expr)
         places = zip(self.indices, place, strict=True)
         return substitute(self.value, {index: here for index, here in places if isinstance(index, ir.Var)})
 
@@ -110,7 +111,7 @@ class Forwarding:
             one = next((one for one in known if self.holds(one, load)), None)
             if one is None:
                 return load
-            one.used = True
+            one.used += 1
             return changed(one.at(load.indices), ir.Load, by=read)
 
         return changed(statement, ir.Load, by=read)
@@ -130,6 +131,20 @@ class Forwarding:
     def left(self, statement: ir.Statement, filled: Filled) -> list[ir.Statement]:
         """What stands in the place of a statement that fills memory."""
         return []
+
+
+class ScopedForwarding(Forwarding, ScopedRewriter):
+    """One whose `analyzer` knows what holds in the sequence, from its statements too."""
+
+    def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
+        with self.analyzer.scope():
+            made = self.forwarded(sequence)
+        return super().visit_Seq(made)
+
+    def filled(self, statement: ir.Statement, beside: Sequence[ir.Statement], position: int) -> Filled | None:
+        if isinstance(statement, (ir.Let, ir.Assume, ir.Assert)):
+            self.visit(statement)
+        return None
 
 
 class ForwardingTiles(Forwarding, Rewriter):

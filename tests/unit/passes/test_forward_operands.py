@@ -93,6 +93,29 @@ def test_a_tile_that_is_written_twice_stays() -> None:
     assert "a" in fillings(function)
 
 
+@T.prim_func
+def cleared(A: T.Tensor((16, 64), "int8"), W: T.Packed((96, 64), "uint4"), C: T.Tensor((16, 96), "int32")):
+    """Rows that are zeros in the tensor, under another name, before they are multiplied."""
+    with T.Kernel(1, threads=1):
+        a = T.alloc_shared((16, 64), "int8")
+        w = T.alloc_fragment((96, 64), "uint8")
+        c = T.alloc_fragment((16, 96), "int32")
+        flat = T.reshape(A, (1024,))
+        T.copy(A, a)
+        T.decode(W, w)
+        for i in T.serial(1024):
+            flat[i] = T.int8(0)
+        T.clear(c)
+        T.gemm(a, w, c, transpose_B=True)
+        T.copy(c, C)
+
+
+def test_a_source_that_is_written_by_another_name_is_copied() -> None:
+    context = Context(MACHINE)
+    gemm = the_gemm(forward_operands(select_instructions(cleared.function, context), context))
+    assert (gemm.a.buffer.name, gemm.b.buffer.name) == ("a", "W")
+
+
 def test_codes_in_row_order_are_decoded_into_a_tile() -> None:
     function, _ = forwarded(rows=16, packed=False)
     assert the_gemm(function).b.buffer.name == "w"

@@ -74,10 +74,10 @@ class _Tiles(ForwardingTiles):
             return False
         *outer, last = load.indices
         side_by_side = ir.is_literal(Analyzer().stride(last, innermost), 1)
-        return side_by_side and all(free_of(index, innermost) for index in outer) and self.is_cheap(filled.value)
+        return side_by_side and all(free_of(index, innermost) for index in outer) and self.is_cheap(filled)
 
-    def is_cheap(self, value: ir.Expr) -> bool:
-        operations = 0
+    def is_cheap(self, filled: Filled) -> bool:
+        value, operations = filled.at(filled.indices), 0
         while not isinstance(value, ir.Load):
             if isinstance(value, ir.Cast) and self.widens(value.value.dtype, value.dtype):
                 value = value.value

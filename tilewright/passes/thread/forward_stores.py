@@ -31,8 +31,8 @@ from dataclasses import replace
 from tilewright.arith import Analyzer
 from tilewright.ir import Rewriter, children, find, has_effect, put, root, walk, with_statements
 from tilewright.ir import nodes as ir
-from tilewright.passes import Context, ScopedRewriter
-from tilewright.passes.forwarding import Filled, Forwarding
+from tilewright.passes import Context
+from tilewright.passes.forwarding import Filled, ScopedForwarding
 from tilewright.passes.thread.first_lanes import access_of
 
 PRIVATE = frozenset({"fragment", "local", "register", "scalar", "shared"})
@@ -50,20 +50,13 @@ def forward_stores(function: ir.Function, context: Context) -> ir.Function:
     return function.with_body(body)
 
 
-class _Forward(Forwarding, ScopedRewriter):
-    def visit_Seq(self, sequence: ir.Seq) -> ir.Seq:
-        with self.analyzer.scope():
-            made = self.forwarded(sequence)
-        return super().visit_Seq(made)
-
+class _Forward(ScopedForwarding):
     def reading(self, statement: ir.Statement, known: list[Filled]) -> ir.Statement:
         return super().reading(statement, known) if isinstance(statement, (ir.Store, ir.Let)) else statement
 
     def filled(self, statement: ir.Statement, beside: Sequence[ir.Statement], position: int) -> Filled | None:
-        if isinstance(statement, ir.Let):
-            super().visit_Let(statement)
         if not isinstance(statement, ir.Store) or not _worth_keeping(statement):
-            return None
+            return super().filled(statement, beside, position)
         tile = statement.buffer
         return Filled(statement, tile, statement.indices, ir.Var(statement.value.dtype, tile.name))
 

@@ -18,13 +18,14 @@ After (``W`` is packed)::
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 
-from tilewright.ir import accesses, bodies, changed, holds, of_views, same, walk, without_tiles
+from tilewright.ir import accesses, changed, holds, of_views, root, same, walk, without_tiles
 from tilewright.ir import nodes as ir
 from tilewright.machine import Arch, OperandPlan, TilePlan, first_match
 from tilewright.ops import Copy, Decode, Gemm
-from tilewright.passes import Context, Fact, ScopedRewriter, map_kernels
+from tilewright.passes import Context, Fact
+from tilewright.passes.forwarding import Filled, ScopedForwarding
 from tilewright.passes.rows import unproven_beginning
 from tilewright.passes.tile.gemms.gemm_candidates import replanned
 from tilewright.passes.tile.processors.plan_operand_layouts import LANE_BYTES
@@ -37,37 +38,89 @@ FEW_ROWS = 32
 
 def forward_operands(function: ir.Function, context: Context) -> ir.Function:
     """Let gemms read the sources of tiles that a machine without shared memory need not stage."""
-    return map_kernels(function, lambda kernel: _forward(kernel, function, context))
+    return function.with_body(_Forward(function, context)(function.body))
 
 
-def _forward(kernel: ir.Kernel, function: ir.Function, context: Context) -> ir.Kernel:
-    beginnings = _Beginnings(function)
-    beginnings(kernel)
-    changes: dict[Gemm, dict[str, ir.Region]] = {}
-    readers = reader_counts(kernel)
-    served: dict[ir.Buffer, int] = {}
-    safe = {buffer for buffer, _ in kernel.safe_values}
-    sources = context.facts[SOURCES]
-    for gemm, name, region, filled in staged_operands(kernel):
-        if filled.source.buffer in safe:  # what a gemm does not read counts as zero
-            continue
-        stays = shift_ends_with(gemm, name, filled.source)
+class StagedOperands(ScopedForwarding):
+    """Finds the whole tiles that gemms read as ``"a"`` or ``"b"``, each with the one copy (or plain decode) of a
+    read-only global region that writes it, which surely has happened before, in the same iteration of every loop.
+
+    Subclasses say which gemms read the region instead; tiles that none reads any more go, with what filled them.
+
+    Attributes
+    ----------
+    readers, writers : how often memory is read, and written, by operators and by single loads and stores.
+    found : the operands: the gemm, the operand's name, and what fills its tile.
+    dead : the tiles that are gone.
+    """
+
+    def __init__(self, function: ir.Function, context: Context) -> None:
+        super().__init__(function)
+        self.context = context
+        self.found: list[tuple[Gemm, str, Copy | Decode]] = []
+        self.dead: set[ir.Buffer] = set()
+
+    def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel:
+        self.views, self.safe = of_views(kernel.body), {buffer for buffer, _ in kernel.safe_values}
+        touching = [accesses(node) for node in walk(kernel.body)]
+        self.readers, self.writers = (Counter(root(one) for both in touching for one in both[side]) for side in (0, 1))
+        kernel = super().visit_Kernel(kernel)
+        return without_tiles(kernel, self.dead) if self.dead else kernel
+
+    def reads_source(self, gemm: Gemm, name: str, filling: Copy | Decode) -> bool:
+        """Whether a gemm shall read what an operand's tile was filled from."""
+        return False
+
+    def reading(self, statement: ir.Statement, known: list[Filled]) -> ir.Statement:
+        filled = {one.tile: one for one in known}
+
+        def read(gemm: Gemm) -> Gemm:
+            sources: dict[str, ir.Region] = {}
+            for name, region in (("a", gemm.a), ("b", gemm.b)):
+                one = filled.get(region.buffer)
+                if one is None or not region.is_whole:
+                    continue
+                assert isinstance(one.statement, (Copy, Decode))
+                self.found.append((gemm, name, one.statement))
+                if self.reads_source(gemm, name, one.statement):
+                    sources[name] = one.statement.source
+                    one.used += 1
+            return replanned(gemm, self.context.arch, **sources) if sources else gemm
+
+        return changed(statement, Gemm, by=read)
+
+    def filled(self, statement: ir.Statement, beside: Sequence[ir.Statement], position: int) -> Filled | None:
+        if not isinstance(statement, (Copy, Decode)) or not _is_plain(statement):
+            return super().filled(statement, beside, position)
+        tile, source = statement.destination.buffer, root(statement.source.buffer)
+        alone = self.writers[tile] == 1 and tile.scope != "global" and tile not in self.views
+        whole = statement.destination.is_whole and source not in self.writers
+        return Filled(statement, tile, (), statement.source) if alone and whole else None
+
+    def left(self, statement: ir.Statement, filled: Filled) -> list[ir.Statement]:
+        if not filled.used or filled.used != self.readers[filled.tile]:
+            return [statement]
+        self.dead.add(filled.tile)
+        return []
+
+
+class _Forward(StagedOperands):
+    def reads_source(self, gemm: Gemm, name: str, filling: Copy | Decode) -> bool:
+        """Whether it may; of others it is noted where their tiles came from, if zeros lie beyond its end."""
+        region, source, arch = getattr(gemm, name), filling.source, self.context.arch
+        if source.buffer in self.safe:
+            return False  # what a gemm does not read counts as zero
+        stays = shift_ends_with(gemm, name, source)
         if not stays and name == "a":
-            continue
-        copied = gemm.m > FEW_ROWS and not _leaves_room(gemm, context.arch) and not _is_shifted(gemm)
-        in_place = filled in beginnings.of(name) and not (name == "a" and copied)
-        if in_place and _suits(gemm, name, filled, context.arch):
-            changes.setdefault(gemm, {})[name] = filled.source
-            served[region.buffer] = served.get(region.buffer, 0) + 1
-        elif stays and tells_ends(filled, region):
-            sources[region] = filled.source
-    if not changes:
-        return kernel
-    dead = {buffer for buffer, count in served.items() if count == readers.get(buffer)}
-    new = {gemm: replanned(gemm, context.arch, **regions) for gemm, regions in changes.items()}
-    body = changed(kernel.body, Gemm, by=lambda gemm: new.get(gemm, gemm))
-    body = changed(body, Copy, Decode, by=lambda one: None if one.destination.buffer in dead else one)
-    return without_tiles(kernel.with_body(body), dead)
+            return False
+        reaching = (-2,) if name == "a" else (-2, -1)  # columns of a left one are not counted up to the tensor's end
+        copied = name == "a" and gemm.m > FEW_ROWS and not _leaves_room(gemm, arch) and not _is_shifted(gemm)
+        inside = not copied and not unproven_beginning(source, self.analyzer, reaching)
+        if inside and _suits(gemm, name, filling, arch):
+            return True
+        if stays and tells_ends(filling, region):
+            self.context.facts[SOURCES][region] = source
+        return False
 
 
 def tells_ends(filling: ir.Statement, tile: ir.Region) -> bool:
@@ -94,33 +147,6 @@ def shift_ends_with(gemm: Gemm, name: str, source: ir.Region) -> bool:
         and same(ir.expr(one.buffer.shape[-1]), ir.expr(source.buffer.shape[axis]))
         for one in ending
     )
-
-
-class _Beginnings(ScopedRewriter):
-    """Finds the statements whose source begins inside its buffer, and among these the copies that leave it at most by
-    its last rows."""
-
-    def __init__(self, function: ir.Function) -> None:
-        super().__init__(function)
-        self.inside: set[ir.Statement] = set()
-        self.whole_columns: set[ir.Statement] = set()
-
-    def of(self, operand: str) -> set[ir.Statement]:
-        """The statements whose source an operand may be read in: a left one's columns are not counted up to the
-        tensor's end."""
-        return self.whole_columns if operand == "a" else self.inside
-
-    def visit_Copy(self, copy: Copy) -> Copy:
-        if not unproven_beginning(copy.source, self.analyzer):
-            self.inside.add(copy)
-        if not unproven_beginning(copy.source, self.analyzer, reaching=(-2,)):
-            self.whole_columns.add(copy)
-        return copy
-
-    def visit_Decode(self, decode: Decode) -> Decode:
-        if not unproven_beginning(decode.source, self.analyzer):
-            self.inside.add(decode)
-        return decode
 
 
 def _is_shifted(gemm: Gemm) -> bool:
@@ -162,42 +188,6 @@ def _suits(gemm: Gemm, name: str, filled: Copy | Decode, arch: Arch) -> bool:
     )
 
 
-def staged_operands(kernel: ir.Kernel) -> Iterator[tuple[Gemm, str, ir.Region, Copy | Decode]]:
-    """The whole tiles that gemms read as ``"a"`` or ``"b"``, each with the one copy (or plain decode) of a read-only
-    global region that writes it, which surely has happened before, in the same iteration of every loop."""
-    writers: dict[ir.Buffer, list[object]] = {}
-    views = of_views(kernel.body)
-    for node in walk(kernel.body):
-        for buffer in accesses(node)[1]:
-            writers.setdefault(buffer, []).append(node)
-
-    def fills(statement: Copy | Decode) -> bool:
-        tile = statement.destination.buffer
-        alone = writers[tile] == [statement] and tile.scope != "global" and tile not in views
-        whole = statement.destination.is_whole and statement.source.buffer not in writers
-        return alone and whole and _is_plain(statement)
-
-    def below(
-        node: ir.Statement, known: Mapping[ir.Buffer, Copy | Decode]
-    ) -> Iterator[tuple[Gemm, str, ir.Region, Copy | Decode]]:
-        if isinstance(node, ir.Seq):
-            here = dict(known)
-            for statement in node.statements:
-                yield from below(statement, here)
-                if isinstance(statement, (Copy, Decode)) and fills(statement):
-                    here[statement.destination.buffer] = statement
-        elif isinstance(node, Gemm):
-            operands = (("a", node.a), ("b", node.b))
-            yield from (
-                (node, name, one, known[one.buffer]) for name, one in operands if one.is_whole and one.buffer in known
-            )
-        else:
-            for body in bodies(node):
-                yield from below(body, known)
-
-    yield from below(kernel.body, {})
-
-
 def _is_plain(statement: Copy | Decode) -> bool:
     """Whether the tile holds the source's own numbers, in a type that holds all of them."""
     source, target = statement.source.dtype, statement.destination.dtype
@@ -206,8 +196,3 @@ def _is_plain(statement: Copy | Decode) -> bool:
             return False
         return source.is_integer and target.contains(source)
     return source == target
-
-
-def reader_counts(kernel: ir.Kernel) -> Counter[ir.Buffer]:
-    """How often each buffer is read, by operators and by single loads."""
-    return Counter(buffer for node in walk(kernel.body) for buffer in accesses(node)[0])

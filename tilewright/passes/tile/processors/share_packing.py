@@ -55,7 +55,7 @@ MOST_GRID_DIMENSIONS = 3
 
 def share_packing(function: ir.Function, context: Context) -> ir.Function:
     """Copy operands of gemms once where several blocks read them."""
-    return function.with_body(_Hosts(context)(function.body))
+    return function.with_body(_Hosts(function, context)(function.body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class _Shared:
 
 
 class _Hosts(Rewriter):
-    def __init__(self, context: Context) -> None:
-        self.context = context
+    def __init__(self, function: ir.Function, context: Context) -> None:
+        self.function, self.context = function, context
 
     def visit_Kernel(self, kernel: ir.Kernel) -> ir.Kernel | list[ir.Statement]:
-        counts = [_readers(kernel, tile) for tile in _shared_tiles(kernel, self.context)]
+        counts = [_readers(kernel, tile) for tile in self.tiles(kernel)]
         unknown = [count for count in counts if not isinstance(count, int)]
         surely = self.sharing(kernel, [isinstance(count, int) and count > 1 for count in counts])
         if not unknown:
@@ -92,9 +92,29 @@ class _Hosts(Rewriter):
         both = self.sharing(_another(kernel), [count != 1 for count in counts])
         return [ir.If(ir.index_binary("gt", several, 1), ir.Seq(tuple(both)), ir.Seq(tuple(surely)), span=kernel.span)]
 
+    def tiles(self, kernel: ir.Kernel) -> list[_Shared]:
+        """Tiles that several blocks fill alike and only one gemm reads, in a fixed order."""
+        staged = operands.StagedOperands(self.function, self.context)
+        staged(kernel)
+        loops = dict(_loops_around_copies(kernel.body, {}))
+        grid = dict(zip(kernel.block_vars, kernel.grid, strict=True))
+        found = []
+        for gemm, name, copy in staged.found:
+            if staged.readers[copy.destination.buffer] != 1 or not isinstance(copy, Copy):
+                continue
+            if copy not in loops or not _is_plain(copy, staged.safe):
+                continue
+            form: tuple[PanelLayout | None, DType] | None
+            form = _left_form(gemm) if name == "a" else tile_layout(gemm)
+            places = _places(copy, {**grid, **loops[copy]})
+            if form is not None and places is not None and not set(grid) <= set(places):
+                pitch = _pitch(gemm, self.context) if name == "a" else None
+                found.append(_shared(copy, form[0], form[1], places, pitch))
+        return found
+
     def sharing(self, kernel: ir.Kernel, chosen: list[bool]) -> list[ir.Statement]:
         """The kernel with the chosen ones of its tiles in workspaces, behind kernels that fill them."""
-        tiles = [tile for tile, share in zip(_shared_tiles(kernel, self.context), chosen, strict=True) if share]
+        tiles = [tile for tile, share in zip(self.tiles(kernel), chosen, strict=True) if share]
         if not tiles:
             return [kernel]
         regions = {tile.copy.destination.buffer: self.view(tile, tuple(tile.places)) for tile in tiles}
@@ -172,27 +192,6 @@ def _readers(kernel: ir.Kernel, tile: _Shared) -> ir.Extent:
         if var not in tile.places:
             count = count * extent
     return count
-
-
-def _shared_tiles(kernel: ir.Kernel, context: Context) -> list[_Shared]:
-    """Tiles that several blocks fill alike and only one gemm reads, in a fixed order."""
-    readers = operands.reader_counts(kernel)
-    safe = {buffer for buffer, _ in kernel.safe_values}
-    loops = dict(_loops_around_copies(kernel.body, {}))
-    grid = dict(zip(kernel.block_vars, kernel.grid, strict=True))
-    found = []
-    for gemm, name, region, copy in operands.staged_operands(kernel):
-        if readers.get(region.buffer) != 1 or not isinstance(copy, Copy):
-            continue
-        if copy not in loops or not _is_plain(copy, safe):
-            continue
-        form: tuple[PanelLayout | None, DType] | None
-        form = _left_form(gemm) if name == "a" else tile_layout(gemm)
-        places = _places(copy, {**grid, **loops[copy]})
-        if form is not None and places is not None and not set(grid) <= set(places):
-            pitch = _pitch(gemm, context) if name == "a" else None
-            found.append(_shared(copy, form[0], form[1], places, pitch))
-    return found
 
 
 def _shared(
