@@ -20,8 +20,9 @@ ALL = [(which, name) for which in KINDS for name in architectures(which)]
 STAY = {"ibert": "its layers are of whole numbers already", "longcat_flash": "experts that hand tokens on as they are"}
 """Architectures that `convert` and `quantize` do not take alike, and why: that is said, and nothing is wrong."""
 
-OTHERS = {"marian", "nemo_speechlm", "shieldgemma2"}
-"""Architectures whose dense files transformers itself does not load to the same numbers."""
+OTHERS = {"exaone", "marian", "nemo_speechlm", "sarvam_moe", "shieldgemma2"}
+"""Architectures whose dense files transformers itself does not load to the same numbers: those of a model that it made, or
+(classes of another architecture's) of one that it loaded."""
 
 
 @functools.cache

@@ -276,10 +276,13 @@ def _fill(model: torch.nn.Module, source: Checkpoint, there: Mapping[str, str], 
     and with those that `renamed` makes of tensors that are none of the model's. Raises MissingTensor for one that the
     checkpoint lacks."""
     inside = tuple(f"{name}." for name in placed.experts)
+    modules = dict(model.named_modules(remove_duplicate=False))
+    replaced = {modules[name] for name in placed.layers}
     state = {
         name: tensor
         for name, tensor in model.state_dict().items()
-        if not name.startswith(inside) and (name.endswith(".bias") or name.rpartition(".")[0] not in placed.layers)
+        if not name.startswith(inside)
+        and (name.endswith(".bias") or modules.get(name.rpartition(".")[0]) not in replaced)
     }
     for name in placed.tensors.keys() & state.keys():
         state[name].copy_(as_torch(placed.tensors[name], "cpu"))

@@ -99,7 +99,20 @@ class _TransformersNames(Names):
         for one in [*ours, *(name.replace(".h.", ".layers.") for name in ours)]:
             if one in self._held or f"{one}.weight" in self._held:
                 return one
-        return self._renamed(name)[0]
+        return self._nearest(self._renamed(name)[0])
+
+    def _nearest(self, name: str) -> str:
+        """A name that is none of the model's (an expert's, a bias's that it lacks), with the base model's prefix where
+        its modules have it and without where they don't."""
+        prefix = f"{self.model.base_model_prefix}."
+        bare = name.removeprefix(prefix)
+        ways = {name: 0, bare: 0} if bare != name else {name: 0, prefix + name: prefix.count(".")}
+        return max(ways, key=lambda one: self._known_parts(one) - ways[one])
+
+    def _known_parts(self, name: str) -> int:
+        """Of how many parts the longest beginning of a name is that is a module's."""
+        parts = name.split(".")
+        return max((count for count in range(1, len(parts)) if ".".join(parts[:count]) in self._modules), default=0)
 
     def made_of(self, layer: str) -> list[str]:
         if ".experts." in layer or self(layer) in self._modules:

@@ -84,8 +84,9 @@ _PARTS = (
 )  # fmt: skip
 """Ends of names of tensors that go with codes, and mean nothing alone."""
 
-_BESIDE = ("bias",)
-"""What a layer may have beside its weight's own tensors: it is copied as it is."""
+_BESIDE = "bias"
+"""What a layer may have beside its weight's own tensors, also with words before it (a router's
+``e_score_correction_bias``): it is added, and copied as it is."""
 
 _FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float4_e2m1fn")
 
@@ -176,10 +177,11 @@ def _no_metadata_is_left(tensors: Tensors, free: list[str], settings: Settings) 
 
 def _no_companions_are_left(tensors: Tensors, free: list[str], found: list[Layer]) -> None:
     """Whether all that is named after a quantised weight is read: a factor that nobody knows would be left out."""
-    weights = {layer.name.removesuffix(".weight"): layer for layer in found}
+    # Ours were written here: what else has their name is another tensor of the module (a router's table).
+    weights = {layer.name.removesuffix(".weight"): layer for layer in found if layer.form != OURS}
     for name in free:
         nearest = next(((owner, rest) for owner, rest in _owners(name) if owner in weights), None)
-        if nearest is None or nearest[1] in _BESIDE:
+        if nearest is None or nearest[1] == _BESIDE or nearest[1].endswith(f"_{_BESIDE}"):
             continue
         if nearest[1] in ("rms_norm.weight", "norm.weight"):
             raise InvalidTensor(

@@ -250,8 +250,9 @@ STRAYS = ("up.pre_scale", "up.weight_something", "up.weight.something", "up.lora
 @pytest.mark.parametrize("name", NAMES)
 def test_a_companion_that_nobody_reads_is_named(tmp_path: Path, name: str) -> None:
     one = case(name)
-    made = converted(tmp_path / "bias", one, {"up.bias": np.ones(len(one[-1]), np.float32)})
-    assert "up.bias" in made or "up_bias" in made
+    biases = dict.fromkeys(("up.bias", "up.e_score_correction_bias"), np.ones(len(one[-1]), np.float32))
+    made = converted(tmp_path / "bias", one, biases)
+    assert ("up.bias" in made or "up_bias" in made) and "up.e_score_correction_bias" in made
     for number, stray in enumerate(STRAYS):
         with pytest.raises(InvalidTensor) as raised:
             converted(tmp_path / str(number), one, {stray: np.ones(one[-1].shape[1], np.float32)})
