@@ -101,7 +101,10 @@ def _head(part: ir.Region, whole: ir.Region) -> ir.Region:
         return part
     left, extents = iter(shape), list[ir.Extent]()
     for start, extent, end in zip(part.starts, part.extents, part.buffer.shape):
-        wanted = extent if ir.is_literal(extent, 1) else next(left)
+        if ir.is_literal(extent, 1):
+            extents.append(extent)
+            continue
+        wanted = next(left)
         if isinstance(extent, int) and extent < wanted:
             stop = start.value + extent if isinstance(start, ir.Const) else None
             if stop != end or part.buffer.scope != "global":
