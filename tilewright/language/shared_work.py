@@ -80,7 +80,7 @@ def waits(part: ir.Seq, signals: bool = True) -> bool:
         any(_is_atomic(node) and id(node) not in told for loop in asking for node in find(loop, ir.Call))
         or any(
             node.function in TOGETHER
-            or "barrier" in node.function
+            or _is_of_barrier(node)
             or (signals and _is_atomic(node) and node.arguments[-1] != "relaxed")
             for node in find(part, ir.Call)
         )
@@ -90,6 +90,11 @@ def waits(part: ir.Seq, signals: bool = True) -> bool:
 
 def _is_atomic(call: ir.Call) -> bool:
     return call.function.startswith("atomic")
+
+
+def _is_of_barrier(call: ir.Call) -> bool:
+    """Whether threads arrive or wait at a barrier in shared memory, announce bytes to one, or arrive at a named one."""
+    return call.function == "named_barrier_arrive" or any(one.buffer.scope == "barrier" for one in call.regions)
 
 
 def kept_registers(statement: object) -> int | None:
