@@ -44,5 +44,9 @@ def _add(self: Several, other: object) -> tuple[object, ...]:
     return (*self, *other) if isinstance(other, tuple) else _refusing("`+`")(self, other)
 
 
+def _radd(self: Several, other: object) -> tuple[object, ...]:
+    return (*other, *self) if isinstance(other, tuple) else _refusing("`+`")(self, other)
+
+
 Several.__add__ = _add  # type: ignore[assignment, method-assign]
-Several.__radd__ = _refusing("`+`")  # type: ignore[attr-defined]
+Several.__radd__ = _radd  # type: ignore[attr-defined]

@@ -466,3 +466,18 @@ def test_edge_bits_of_zero() -> None:
     """`T.clz` of 0 is 32, `T.popcount` of -1 is its width."""
     check(of_each(T.clz, [0, 1], "int32"), [32, 31])
     check(of_each(T.popcount, [-1, 0], "int32"), [32, 0])
+
+
+def test_sizes_that_share_a_name_join_tuples_on_either_side() -> None:
+    @tilewright.jit(target="cpu")
+    def kernel(A: object) -> object:
+        sizes = T.const("M, N")
+        A: T.Tensor((2,) + sizes, "float32")  # noqa: RUF005
+        O = T.empty(sizes + (2,), "float32")  # noqa: RUF005
+        with T.Kernel(1):
+            for i, j, k in T.Parallel(*sizes, 2):
+                O[i, j, k] = A[k, i, j]
+        return O
+
+    given = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    np.testing.assert_array_equal(kernel(given), given.transpose(1, 2, 0))
