@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.kernels import HOPPER, SHARED_BYTES, Speed, Work, ceil_div, heights_of, in_pieces, stream_k_cost
+from tilewright.kernels import BESIDE, HOPPER, SHARED_BYTES, Speed, Work, ceil_div, heights_of, in_pieces, stream_k_cost
 from tilewright.kernels.hopper_quant_bytes_plan import CONVERTED, MOST, PIECE, decodes_ahead
 from tilewright.kernels.hopper_quant_bytes_results import PADDING
 from tilewright.kernels.repertoire import Candidates, groups_of
@@ -49,10 +49,10 @@ NEXT, NEXT_RUN, ANOTHER = 4500, 6000, 4000
 block costs besides, whatever its tile, where none stays that has brought its first operands before (34 products, 176
 times, 24 November 2026; 23 products, 350 times, 27 November 2026; 220 products of all logs, 28 November 2026)."""
 
-UNEVEN = {True: 1.0, False: 1.02}
-"""How much longer the steps of a launch take whose blocks do not take whole tiles each, by whether operands
-are integers: they ask for the same activations at different times (128 blocks beside 132: 12 products, 27 November
-2026)."""
+APART_IN_K = {True: 0.0, False: 0.1}
+"""How much longer steps take of tiles that pairs of blocks share, where they share none of a whole wave, by whether
+operands are integers: they begin at different columns and ask for different activations (169 products of e4m3, 28
+November 2026: 0.08 to 0.12 are as good, and without it pairs stay where those that do not are 5 to 10% faster)."""
 
 CLUSTER_SUMS, EACH_CLUSTER_SUM = 1600, 0.1
 """Cycles in which blocks of a cluster that divide K hand sums over, and for each sum of a tile, for each of them but
@@ -75,6 +75,9 @@ may run while the first one's sums are scaled."""
 
 SHARE = 8
 """Each of two blocks brings a multiple of so many rows of A of what both multiply at once."""
+
+FEW_COPIES = 8
+"""Copies of 128 columns of W of a product of which even single ones may be the fastest."""
 
 RUNNING = {128: False, 192: True}
 """Whether warpgroups take turns, by the rows of A of a tile whose sums run on: a thread holds a total beside each
@@ -102,6 +105,8 @@ def _divisions(
     across, copied = form.shape(rows, K)[1], ceil_div(K, COLUMNS)
     # Longer copies are faster, where they do not reach further behind K's end.
     copies = (4, 2) if copied % 4 in (1, 2) else (4,)
+    if copied <= FEW_COPIES:  # the first product waits for all of a copy
+        copies = (4, 2, 1)
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
     ping_pong = promoted and form.operand.is_integer
     plain = promoted and form.zero is None  # zeros of groups take registers
@@ -176,9 +181,12 @@ class ByteCandidates(Candidates):
         sums = rows * tokens
         waves = ceil_div(tiles * cluster, resident)
         alone, share, exchange = stream_k_cost(tiles, chunks, resident, sums)
-        uneven = np.where(tiles % resident > 0, UNEVEN[form.operand.is_integer], 1.0)
-        even = (alone + share / chunks) * uneven
+        part = share / chunks
+        apart = np.where((sharing > 1) & (part < 1) & (exchange > 0), APART_IN_K[form.operand.is_integer], 0.0)
+        even = alone + part * (1 + apart)
         exchange = np.where(stay, exchange, 0.0)
+        # The first copy of weights hides nothing; blocks that stay ask for those of a tile during the one ahead of it.
+        first = 1 / (ceil_div(chunks, cluster) * np.where(stay, np.maximum(1, even), 1))
         cluster_sums = np.where(cluster > 1, CLUSTER_SUMS + EACH_CLUSTER_SUM * sums * (cluster - 1), 0.0)
         # Rows behind the last one: of a launch's slowest block where each has one tile, else of all on average.
         missing = (down * tokens - M) / np.where((waves > 1) | stay, down, 1)
@@ -191,6 +199,7 @@ class ByteCandidates(Candidates):
         fixed = STEP + (EACH[whole] - OVERLAPPED[whole] * of["overlaps"]) * groups + STAYS[whole] * stay
         return Work(
             size=1,
+            beside=BESIDE + (1 - BESIDE) * first,
             blocks=tiles * cluster * sharing,
             resident=resident * sharing,
             waves=np.where(stay, even, waves),

@@ -55,6 +55,7 @@ CASES: dict[str, tuple[FragmentRecords, tuple[int, int, int], dict[str, Any]]] =
     "columns that end before the last records": (FragmentRecords(4, E4M3, HALF), (300, 1152, 40), {**SMALL, "activations": "float8_e4m3fn", "blocks": 3, "out": "float16"}),
     "overlaps of products": (FragmentRecords(4, INT8, HALF), (150, 1152, 40), {**SMALL, "tiles": 2, "overlaps": True}),
     "boxes of pairs whose products overlap, groups of 64": (FragmentRecords(4, E4M3, HALF, None, 64), (504, 1024, 100), {"tokens": 64, "part": 32, "records": 2, "activations": "float8_e4m3fn", "sharing": 2, "blocks": 4, "overlaps": True, "out": "float16"}),
+    "copies of single columns, two tiles": (FragmentRecords(4, INT8, HALF), (300, 512, 20), {"tokens": 24, "part": 24, "records": 1, "tiles": 2, "overlaps": True, "out": "float16"}),
     "boxes of pairs that take their rows in one product": (FragmentRecords(2, INT8, HALF), (504, 1152, 150), {"tokens": 144, "part": 144, "records": 2, "sharing": 2, "blocks": 4, "out": "float16"}),
     "everything behind the sum": (FragmentRecords(4, INT8, HALF), (70, 512, 20), {**SMALL, "epilogue": Epilogue(bias="float16", function="relu", residual=True)}),
 }  # fmt: skip
