@@ -104,7 +104,7 @@ def _divisions(
     """All candidates, with the most slots and records that might fit."""
     across, copied = form.shape(rows, K)[1], ceil_div(K, COLUMNS)
     # Longer copies are faster, where they do not reach further behind K's end.
-    copies = (4, 2) if copied % 4 in (1, 2) else (4,)
+    copies: tuple[int, ...] = (4, 2) if copied % 4 in (1, 2) else (4,)
     if copied <= FEW_COPIES:  # the first product waits for all of a copy
         copies = (4, 2, 1)
     # Sums of int8 are converted too before they are scaled; e4m3 is faster without turns.
