@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tilewright.conversion import convert_checkpoint, load_quantized, quantize
+    from tilewright.conversion import convert_checkpoint, dequantize, load_quantized, quantize
     from tilewright.errors import TilewrightError
     from tilewright.ir.dtypes import dtype, pack, unpack
     from tilewright.matmul import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tilewright.specialization import compile, jit
 
 _NAMES = {
-    "conversion": ("convert_checkpoint", "load_quantized", "quantize"), "errors": ("TilewrightError",),
+    "conversion": ("convert_checkpoint", "dequantize", "load_quantized", "quantize"), "errors": ("TilewrightError",),
     "hf": ("QuantizationConfig",), "ir.dtypes": ("dtype", "pack", "unpack"),
     "matmul": (
         "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "fp8_scaled_matmul", "grouped_matmul", "quant_bmm",
@@ -45,8 +45,8 @@ mention tilewright start at once; no public name is the name of a module, or the
 __all__ = [
     "Kernel", "Linear", "Matmul", "MatmulConfig", "PackedExperts", "PackedWeight", "QuantizationConfig",
     "TilewrightError", "__version__", "compile",
-    "convert_checkpoint", "do_bench", "dtype", "fp8_scaled_matmul", "grouped_matmul", "jit", "load_quantized", "pack",
-    "quant_bmm", "quant_matmul",
+    "convert_checkpoint", "dequantize", "do_bench", "dtype", "fp8_scaled_matmul", "grouped_matmul", "jit",
+    "load_quantized", "pack", "quant_bmm", "quant_matmul",
     "quantize", "tune", "tune_grouped", "unpack",
 ]  # fmt: skip
 

@@ -97,14 +97,18 @@ def test_words_are_generated_as_by_the_dequantised_model(tmp_path: Path, dtype: 
         )
 
 
+@pytest.mark.parametrize("loaded", [True, False])
 @pytest.mark.parametrize("kind", MODELS)
-def test_a_dequantised_model_is_of_the_classes_of_a_dense_one(tmp_path: Path, kind: str) -> None:
-    """Experts and GPT-2's layers too, also after the model was saved; and its files are a dense model's."""
+def test_a_dequantised_model_is_of_the_classes_of_a_dense_one(tmp_path: Path, kind: str, loaded: bool) -> None:
+    """Experts and GPT-2's layers too, also after the model was saved; and its files are a dense model's. Quantised while it is
+    loaded, or later."""
     path, of = saved(tmp_path, kind), MODELS[kind]().__class__
-    model = of.from_pretrained(path, quantization_config=INT8)
+    model = of.from_pretrained(path, quantization_config=INT8 if loaded else None)
+    if not loaded:
+        tilewright.quantize(model, INT8.scheme)
     found = logits_of(model)
     model.save_pretrained(tmp_path / "ours")
-    dense = model.dequantize()
+    dense = model.dequantize() if loaded else tilewright.dequantize(model)
     dense.save_pretrained(tmp_path / "again")
     for one in (dense, of.from_pretrained(tmp_path / "again")):
         assert [type(part) for part in one.modules()] == [type(part) for part in of.from_pretrained(path).modules()]

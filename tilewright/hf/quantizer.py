@@ -15,6 +15,7 @@ from transformers.quantizers.base import HfQuantizer
 
 from tilewright.checkpoints import open_checkpoint, open_files
 from tilewright.conversion.checkpoint import skipping
+from tilewright.conversion.dequantized import make_dense
 from tilewright.conversion.experts import Stack, replace_stack, stacks_to_quantize
 from tilewright.conversion.gathered_experts import GatheredExperts
 from tilewright.conversion.joined import JoinedLayers
@@ -33,7 +34,6 @@ from tilewright.conversion.schemes import QuantizationScheme
 from tilewright.errors import CannotQuantize, MissingTensor
 from tilewright.formats import SCHEMES, number_format
 from tilewright.hf.config import QuantizationConfig
-from tilewright.hf.dequantized import dequantize
 from tilewright.matmul.arrays import as_torch
 from tilewright.matmul.packed import PackedWeight
 from tilewright.memory import give_back
@@ -96,7 +96,8 @@ class TilewrightQuantizer(HfQuantizer):
     def _dequantize(
         self, model: transformers.PreTrainedModel, dtype: torch.dtype | str | None = None
     ) -> transformers.PreTrainedModel:
-        return dequantize(model, dtype)
+        make_dense(model, dtype)
+        return model
 
     def is_serializable(self) -> bool:
         return True

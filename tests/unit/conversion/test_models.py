@@ -225,3 +225,23 @@ def test_a_checkpoint_of_another_model_is_told(tmp_path: Path) -> None:
         InvalidTensor, match=r"up\.rms_norm\.weight belongs to a layer that normalises its input itself"
     ):
         load_quantized(torch.nn.ModuleDict({"up": torch.nn.Linear(K, N, bias=False)}), normed)
+
+
+@torch.no_grad()
+def test_dequantize_undoes_what_quantize_made() -> None:
+    """In the types that layers had, under both names of one, with hooks; a layer alone, and what is no model."""
+    shared = torch.nn.Linear(K, K, bias=False, dtype=torch.bfloat16)
+    model = tilewright.quantize(
+        torch.nn.Sequential(shared, torch.nn.Tanh(), shared, torch.nn.Linear(K, N, dtype=torch.bfloat16)), "int8-g16"
+    )
+    x, seen = torch.randn(3, K, dtype=torch.bfloat16), []
+    model[3].register_forward_hook(lambda *given: seen.append(given))
+    expected = [model[0].dequantize(), model[3].dequantize()]
+    found = tilewright.dequantize(model)
+    assert found is model and model[0] is model[2] and type(model[0]) is type(model[3]) is torch.nn.Linear
+    assert (model[0].weight == expected[0].bfloat16()).all() and (model[3].weight == expected[1].bfloat16()).all()
+    assert model[0].bias is None and model[3].bias is not None and model(x).shape == (3, N) and seen
+    alone = tilewright.dequantize(tilewright.quantize(torch.nn.Linear(K, N), "int8-g16"), "float16")
+    assert type(alone) is torch.nn.Linear and alone.weight.dtype == alone.bias.dtype == torch.float16
+    with pytest.raises(WrongArgumentKind):
+        tilewright.dequantize(torch.ones(3))
