@@ -18,6 +18,7 @@ import tilewright.language as T
 from tilewright.kernels import HOPPER, PAIRED, Number, Speed, Tile, Value, applied, cycles_of, paired, speed_of, stored
 from tilewright.kernels.dense_matmul import sum_type
 from tilewright.kernels.hopper import SHARED_BYTES, consumer_registers
+from tilewright.kernels.tile_choice import fastest_first
 from tilewright.kernels.tile_launches import work_of
 from tilewright.kernels.tiles import FEW_ROWS, ROW_BYTES, STAGING_BYTES, Tiles, table_of
 from tilewright.language.trace import PrimFunc
@@ -64,7 +65,7 @@ def group_tiles(experts: int, rows: int, N: int, K: int, dtype: str = "bfloat16"
         memory=experts * (some * N * K + rows * (N + K)) * size,
         in_flight=table.stages * table.columns * ROW_BYTES,
     )
-    return [listed[line] for line in np.argsort(cycles_of(work, speed), kind="stable")]
+    return [listed[line] for line in fastest_first(table, np.asarray(cycles_of(work, speed)))]
 
 
 @T.macro

@@ -146,6 +146,12 @@ class DenseProduct:
             yield ((self.N, tiles),)
 
 
+def fastest_first(table: TileTable, taken: np.ndarray) -> np.ndarray:
+    """Lines of a table by the cycles that they take; of those that are alike, the largest tiles first."""
+    alike = np.where(taken <= ALIKE * taken.min(), table.rows * table.columns, 0)
+    return np.lexsort((taken, -alike))
+
+
 @functools.lru_cache(maxsize=4096)
 def fastest_alone(product: DenseProduct, M: int) -> list[tuple[Tiles, Launch]]:
     """The tiles that a product takes the fewest cycles in by itself, and some that are nearly as good."""
@@ -153,8 +159,7 @@ def fastest_alone(product: DenseProduct, M: int) -> list[tuple[Tiles, Launch]]:
     found = launches_of(table, M, N, product.K, speed, lanes, product.part)
     suits = suiting(table, M, N, speed, lanes) & ~(product.part & (table.splits > 1))
     taken = np.where(suits, found.cycles, np.inf)
-    alike = np.where(taken <= ALIKE * taken.min(), table.rows * table.columns, 0)
-    order = [int(line) for line in np.lexsort((taken, -alike))[:TRIED] if np.isfinite(taken[line])]
+    order = [int(line) for line in fastest_first(table, taken)[:TRIED] if np.isfinite(taken[line])]
     return [(fitted_tiles(table.of[line], M, N, speed, lanes), found.one(line)) for line in order]
 
 
