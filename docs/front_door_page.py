@@ -17,7 +17,7 @@ from tilewright.cli.chart import chart
 from tilewright.machine.nvidia import device_of
 
 ROOT = Path(__file__).resolve().parents[1]
-LOG = ROOT / "benchmarks" / "results" / "2026-11-28-h200-front-door-52567e2.jsonl"
+LOG = ROOT / "benchmarks" / "results" / "2026-11-28-h200-front-door-a47b92f.jsonl"
 PAGE = ROOT / "docs" / "performance.md"
 FIGURES = ROOT / "docs" / "figures"
 BEGIN, END = "<!-- made by docs/front_door_page.py -->\n", "<!-- to here -->\n"
