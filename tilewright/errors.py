@@ -7,12 +7,10 @@ what was expected, and what to do.  Classes fix the sentence; the place comes fr
 from __future__ import annotations
 
 import difflib
-import functools
 import linecache
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from tilewright.texts import readable
 
@@ -69,26 +67,6 @@ class TilewrightError(Exception):
         if self.hint:
             parts.append(f"  help: {readable(self.hint)}")
         return "\n".join(parts)
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """A mistake that names the author's line leaves `function` without the frames inside: they are not the author's.
-    ``python -X dev`` keeps them."""
-
-    @functools.wraps(function)
-    def shortened(*arguments: P.args, **named: P.kwargs) -> R:
-        try:
-            return function(*arguments, **named)
-        except TilewrightError as error:
-            if error.span is None or sys.flags.dev_mode:
-                raise
-            raise error.with_traceback(None) from None
-
-    return shortened
 
 
 class TilewrightWarning(UserWarning):

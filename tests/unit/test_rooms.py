@@ -20,7 +20,7 @@ from tilewright.passes.pipeline import PIPELINE
 PACKAGE = Path(__file__).resolve().parents[2] / "tilewright"
 
 ROOMS = [
-    "texts", "errors", "options", "progress", "collection", "memory", "processes", "leftovers", "cache", "precompiled", "libraries", "generated", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
+    "texts", "errors", "tracebacks", "options", "progress", "collection", "memory", "processes", "leftovers", "cache", "precompiled", "libraries", "generated", "ir", "arith", "layout", "formats", "checkpoints", "machine", "ops", "interpreter", "language",
     "passes", "targets", "compiler", "emulator", "runtime", "specialization", "tuning", "kernels", "quant", "matmul",
     "nn", "conversion", "hf", "compat", "cli",
 ]  # fmt: skip

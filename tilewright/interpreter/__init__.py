@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 import tilewright.ops  # noqa: F401  (registers the operators)
-from tilewright.errors import without_our_frames
 from tilewright.interpreter.arguments import bind_arguments
 from tilewright.interpreter.execute import Executor
 from tilewright.interpreter.poison import poison, poisoned
 from tilewright.ir import WARP, Function, counted_workspaces
+from tilewright.tracebacks import without_our_frames
 
 __all__ = ["interpret", "poison", "poisoned"]
 

@@ -17,6 +17,7 @@ from tilewright.ir.expression_text import call_dtype, literal_dtype, pilot_dtype
 from tilewright.ir.intrinsics import INTRINSICS
 from tilewright.ir.literals import LITERALS, RECORDS, shown_fields
 from tilewright.ir.printer import SCOPE_WORDS
+from tilewright.ir.syntax import dotted, first_name, items
 from tilewright.ir.visitor import method_of
 
 OPERATORS: Mapping[type, str] = {
@@ -191,7 +192,7 @@ class ExpressionParser:
     # Calls
 
     def read_Call(self, node: ast.Call) -> ir.Expr:
-        name = _dotted(node.func)
+        name = dotted(node.func)
         if not name:
             raise self.fail("expected the name of a function", node)
         if _DTYPE.fullmatch(name):
@@ -235,7 +236,7 @@ class ExpressionParser:
         return self._intrinsic(node.args[0].value, node.args[1:], node)
 
     def _extremum(self, node: ast.Call) -> ir.Expr:
-        return self._make(_dotted(node.func), *self._pair(*node.args))
+        return self._make(dotted(node.func), *self._pair(*node.args))
 
     def _negation(self, node: ast.Call) -> ir.Expr:
         value = self.expression(node.args[0])
@@ -286,7 +287,7 @@ class ExpressionParser:
         number = self.number(node)
         if number is not None:
             return number
-        root = _root(node)
+        root = first_name(node)
         if root in RECORDS:
             return self._record(node, RECORDS[root])
         if root in LITERALS:
@@ -317,7 +318,7 @@ class ExpressionParser:
         self, cls: Callable[..., T], call: ast.Call, fields: Mapping[str, object], *given: object, **own: object
     ) -> T:
         """A record of what a call's words say, beside what is `given` and its `own`."""
-        known, name = shown_fields(cls), _dotted(call.func)
+        known, name = shown_fields(cls), dotted(call.func)
         operands = f"its operands: {', '.join(known)}"
         for word in fields.keys() - known.keys():
             hint = near(word, list(known)) or operands
@@ -368,25 +369,6 @@ def _as_declared(value: object, kinds: set[str]) -> object:
     if isinstance(value, (bool, int, float)) and "Expr" in kinds <= {"ir", "Expr", "None"}:
         return ir.Const(literal_dtype(value, None), value)
     return value
-
-
-def items(node: ast.expr) -> list[ast.expr]:
-    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
-
-
-def _dotted(node: ast.expr) -> str:
-    """``cpu.dot4``, empty where it is not such a name."""
-    if isinstance(node, ast.Attribute):
-        owner = _dotted(node.value)
-        return f"{owner}.{node.attr}" if owner else ""
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _root(node: ast.expr) -> str:
-    """The identifier that an expression like ``a.b(c)[d]`` starts with, empty where there is none."""
-    while isinstance(node, (ast.Call, ast.Attribute, ast.Subscript)):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
 
 
 _FUNCTIONS: dict[str, tuple[int, Callable[[ExpressionParser, ast.Call], ir.Expr]]] = {

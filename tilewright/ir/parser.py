@@ -14,7 +14,8 @@ from typing import Any
 from tilewright.errors import ProgramSyntaxError, Span
 from tilewright.ir import nodes as ir
 from tilewright.ir.dtypes import INT32, UINT64
-from tilewright.ir.expression_parser import _DTYPE, SCOPES, ExpressionParser, items
+from tilewright.ir.expression_parser import _DTYPE, SCOPES, ExpressionParser
+from tilewright.ir.syntax import called, items
 from tilewright.ir.visitor import method_of
 from tilewright.texts import keep_lines
 
@@ -103,7 +104,7 @@ class _Parser(ExpressionParser):
 
     def _decorator(self, node: ast.expr) -> tuple[str, list[Any]]:
         arity = {"stage": 1, "attribute": 2}
-        word = _word(node)
+        word = called(node)
         if not isinstance(node, ast.Call) or len(node.args) != arity.get(word):
             raise self.fail("expected @stage(name) or @attribute(name, value)", node)
         return word, [self.value(argument) for argument in node.args]
@@ -172,7 +173,7 @@ class _Parser(ExpressionParser):
 
     def read_Expr(self, node: ast.Expr) -> ir.Statement:
         call = node.value
-        word = _word(call)
+        word = called(call)
         span = self.place(node)
         if isinstance(call, ast.Call) and word in ir.TILE_OPERATORS:
             return self.construct(ir.TILE_OPERATORS[word], call, self.words(call), span=span)
@@ -265,7 +266,7 @@ class _Parser(ExpressionParser):
 
     def read_For(self, node: ast.For) -> ir.Statement:
         call = node.iter
-        word = _word(call)
+        word = called(call)
         if not isinstance(call, ast.Call) or word not in _LOOPS:
             raise self.fail("no such loop", node.iter, f"loops: {', '.join(_LOOPS)}")
         keywords = {keyword.arg or "": keyword.value for keyword in call.keywords}
@@ -307,7 +308,7 @@ class _Parser(ExpressionParser):
 
     def read_With(self, node: ast.With) -> ir.Statement:
         call = node.items[0].context_expr
-        word = _word(call)
+        word = called(call)
         if word == "scope":
             body = self.body(node.body)
             return ir.Seq(body.statements, span=self.place(node))
@@ -361,11 +362,6 @@ class _Parser(ExpressionParser):
 
 
 _MakeLoop = Callable[[ir.Seq, "Span | None"], ir.Statement]
-
-
-def _word(node: ast.expr) -> str:
-    """The name of what is called; empty where that is no name."""
-    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
 _OPTIONAL: dict[type, Callable[..., Sequence[ast.AST | None]]] = {

@@ -8,10 +8,11 @@ from tilewright import ops
 from tilewright.ir import nodes as ir
 from tilewright.language.buffers import region_of
 from tilewright.language.mistakes import NumberExpected
+from tilewright.language.pairs import pair
 from tilewright.language.proxies import as_expr, constant, describe
 from tilewright.language.recording import in_kernel, statement_here, word
 from tilewright.language.tensor_proxies import TensorProxy
-from tilewright.language.tile_ops import pair, record_tiles
+from tilewright.language.tile_ops import record_tiles
 from tilewright.machine.fragment_records import FragmentRecords
 
 

@@ -8,9 +8,10 @@ from tilewright.ir.dtypes import INT32, UINT32
 from tilewright.language.barriers import barrier_of, call
 from tilewright.language.buffers import region_of, row
 from tilewright.language.mistakes import NumberExpected, TileExpected
+from tilewright.language.pairs import pair
 from tilewright.language.proxies import Scalar, as_expr, condition, constant, constant_that, constant_within
 from tilewright.language.recording import in_kernel, made_word, record, statement_here, word
-from tilewright.language.tile_ops import hints, pair, record_tiles
+from tilewright.language.tile_ops import hints, record_tiles
 from tilewright.language.warps import linear_thread
 from tilewright.ops import BULK, BY_HAND, CP_ASYNC, TMA, TMA_LOADS, TMA_STORES
 

@@ -19,7 +19,7 @@ from tilewright.matmul.known_calls import Products, check_transforms, is_watched
 from tilewright.matmul.packed import PackedWeight, named
 from tilewright.matmul.planning import check_request, result_columns
 from tilewright.matmul.replay import replay
-from tilewright.matmul.results import Result, result_for
+from tilewright.matmul.results import Result, result_for, result_type
 from tilewright.matmul.rotations import rotated
 from tilewright.matmul.tiers import dispatch
 from tilewright.matmul.tiers.base import Machine, Operands, Ready
@@ -382,25 +382,6 @@ def _group_of(groups: int, weight: PackedWeight) -> int:
         return columns // groups
     rounded = 1 << (-(-columns // groups) - 1).bit_length()
     return rounded if -(-columns // rounded) == groups else 0
-
-
-def result_type(
-    out: Array | None, out_dtype: object, activations: str, facts: WeightFacts, kind: str, quantize: object
-) -> str:
-    """The type of a call's result: what is asked for, else that of float activations, int32 for exact sums, float32."""
-    if out is not None:
-        found = arrays.element_type(out).name
-        if out_dtype is not None and dtype(out_dtype).name != found:
-            raise WrongArgumentDType(f"out is {found}, but out_dtype is {dtype(out_dtype)}")
-        return found
-    if out_dtype is not None:
-        return dtype(out_dtype).name
-    source = dtype(activations)
-    if source.is_float and source.bits >= 16:
-        return activations
-    unscaled = facts.scale is None and facts.multiplier is None and not facts.factor and kind == "none"
-    whole_numbers = source.is_integer and facts.format.is_integer and facts.zeros in ("none", "one")
-    return "int32" if unscaled and whole_numbers else "float32"
 
 
 def _check_array(what: str, values: Array | None, expected: tuple[int, ...], device: str) -> None:

@@ -1,5 +1,5 @@
-"""Where the result of a call is written: a new array, the caller's own, or one beside that which is copied to it at the
-end."""
+"""Of which type the result of a call is, and where it is written: a new array, the caller's own, or one beside that
+which is copied to it at the end."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import ReadOnlyArgument, WrongArgumentKind, WrongArgumentShape, WrongArgumentStrides
-from tilewright.ir.dtypes import DType
-from tilewright.matmul.arrays import check_device, device_of, empty_like, is_row_major
+from tilewright.errors import (
+    ReadOnlyArgument,
+    WrongArgumentDType,
+    WrongArgumentKind,
+    WrongArgumentShape,
+    WrongArgumentStrides,
+)
+from tilewright.ir.dtypes import DType, dtype
+from tilewright.kernels import WeightFacts
+from tilewright.matmul.arrays import check_device, device_of, element_type, empty_like, is_row_major
 from tilewright.runtime.tensors import Array, is_torch
 
 
@@ -78,3 +85,22 @@ def share_memory(one: Any, other: Any) -> bool:
         return np.may_share_memory(one, other)  # by their bounds, as below; an address costs NumPy ten times as much
     first, second = one.data_ptr(), other.data_ptr()
     return bool(first < second + other.nbytes and second < first + one.nbytes)
+
+
+def result_type(
+    out: Array | None, out_dtype: object, activations: str, facts: WeightFacts, kind: str, quantize: object
+) -> str:
+    """The type of a call's result: what is asked for, else that of float activations, int32 for exact sums, float32."""
+    if out is not None:
+        found = element_type(out).name
+        if out_dtype is not None and dtype(out_dtype).name != found:
+            raise WrongArgumentDType(f"out is {found}, but out_dtype is {dtype(out_dtype)}")
+        return found
+    if out_dtype is not None:
+        return dtype(out_dtype).name
+    source = dtype(activations)
+    if source.is_float and source.bits >= 16:
+        return activations
+    unscaled = facts.scale is None and facts.multiplier is None and not facts.factor and kind == "none"
+    whole_numbers = source.is_integer and facts.format.is_integer and facts.zeros in ("none", "one")
+    return "int32" if unscaled and whole_numbers else "float32"

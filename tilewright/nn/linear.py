@@ -18,7 +18,8 @@ from tilewright.matmul.config import check_group_size, check_scale_type, is_size
 from tilewright.matmul.known_calls import check_transforms, is_watched, wants_gradients
 from tilewright.matmul.packed import PackedWeight
 from tilewright.matmul.planning import check_request, check_sums
-from tilewright.matmul.product import Product, apply_function, explain, result_type
+from tilewright.matmul.product import Product, apply_function, explain
+from tilewright.matmul.results import result_type
 from tilewright.matmul.rounding import packed_to_nearest
 from tilewright.matmul.torch_operators import autocast, register_operators
 from tilewright.matmul.tuning import tune

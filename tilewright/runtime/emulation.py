@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.compiler import Program
 from tilewright.emulator import Named, emulate
 from tilewright.emulator.reports import Labels, make_report
-from tilewright.errors import EmulationError, EmulationFailed, without_our_frames
+from tilewright.errors import EmulationError, EmulationFailed
 from tilewright.interpreter import poison
 from tilewright.interpreter.memory import as_row
 from tilewright.ir import POINTERS, Buffer, Function, TensorMap, Var, counted_workspaces, kernels, written_parameters
@@ -23,6 +23,7 @@ from tilewright.runtime.arguments import Binder, Bound
 from tilewright.targets.gpu.copies.tensor_maps import BoxDescriptor, descriptor
 from tilewright.targets.gpu.emit import is_narrow_float, kernel_parameters, with_lines
 from tilewright.targets.gpu.host import HostProgram, cluster_of, is_dependent
+from tilewright.tracebacks import without_our_frames
 
 
 @without_our_frames

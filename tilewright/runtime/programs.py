@@ -16,7 +16,6 @@ from typing import overload
 from tilewright.cache import cached, digest, package_state
 from tilewright.collection import no_collection
 from tilewright.compiler import Program, compile_function
-from tilewright.errors import without_our_frames
 from tilewright.ir.nodes import Function
 from tilewright.ir.records import Table, Unreadable, Unwritable, read
 from tilewright.machine.arch import Arch
@@ -25,6 +24,7 @@ from tilewright.passes.context import Schedule
 from tilewright.passes.manager import Trace
 from tilewright.targets.base import Target
 from tilewright.texts import read_text, write_text
+from tilewright.tracebacks import without_our_frames
 
 FILE = "program.json"
 

@@ -444,4 +444,4 @@ def test_names_that_no_kernel_needs_here_say_what_to_write(name: str) -> None:
 
 def test_other_names_of_words_that_are_here() -> None:
     assert T.wgmma_mma is T.wgmma_gemm
-    assert getattr(T, "__ldg")(3) == 3  # noqa: B009 - the name would be mangled in a class
+    assert getattr(T, "__ldg")(3) == 3  # as an attribute the name would be mangled in a class

@@ -12,7 +12,7 @@ from tilewright.errors import ReadOnlyArgument, WrongArgumentShape, WrongArgumen
 from tilewright.formats import number_format
 from tilewright.kernels.recipe import Grouped, WeightFacts
 from tilewright.matmul import Matmul, MatmulConfig, PackedWeight, quant_matmul
-from tilewright.matmul.product import result_type
+from tilewright.matmul.results import result_type
 from tilewright.nn import Linear
 from tilewright.quant import quantize
 
