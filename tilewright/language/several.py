@@ -8,6 +8,13 @@ from typing import NoReturn
 from tilewright.language.mistakes import SeveralValues
 
 
+def _refusing(operation: str) -> Callable[[Several, object], NoReturn]:
+    def refuse(self: Several, _: object) -> NoReturn:
+        raise SeveralValues(operation, len(self), self.word, self.names)
+
+    return refuse
+
+
 class Several(tuple[object, ...]):
     """A tuple of indices or sizes: it is indexed, unpacked and passed on, and arithmetic on it is a mistake that names
     where it came from, where a tuple of Python's would be repeated by `*` without a word."""
@@ -26,27 +33,14 @@ class Several(tuple[object, ...]):
     def description(self) -> str:
         return f"the {len(self)} values of {self.word} together"
 
+    def __add__(self, other: object) -> tuple[object, ...]:  # type: ignore[override]
+        """Tuples are joined, as in Python."""
+        return (*self, *other) if isinstance(other, tuple) else _refusing("`+`")(self, other)
 
-def _refusing(operation: str) -> Callable[[Several, object], NoReturn]:
-    def refuse(self: Several, _: object) -> NoReturn:
-        raise SeveralValues(operation, len(self), self.word, self.names)
-
-    return refuse
+    def __radd__(self, other: object) -> tuple[object, ...]:
+        return (*other, *self) if isinstance(other, tuple) else _refusing("`+`")(self, other)
 
 
 for _name, _operation in {"mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "sub": "-"}.items():
     setattr(Several, f"__{_name}__", _refusing(f"`{_operation}`"))
     setattr(Several, f"__r{_name}__", _refusing(f"`{_operation}`"))
-
-
-def _add(self: Several, other: object) -> tuple[object, ...]:
-    """Tuples are joined, as in Python."""
-    return (*self, *other) if isinstance(other, tuple) else _refusing("`+`")(self, other)
-
-
-def _radd(self: Several, other: object) -> tuple[object, ...]:
-    return (*other, *self) if isinstance(other, tuple) else _refusing("`+`")(self, other)
-
-
-Several.__add__ = _add  # type: ignore[assignment, method-assign]
-Several.__radd__ = _radd  # type: ignore[attr-defined]
